@@ -1,0 +1,1 @@
+"""mmcache: an adaptive cache for multimodal inference."""

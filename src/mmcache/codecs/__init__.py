@@ -1,0 +1,1 @@
+"""Doers: block ↔ frame."""

@@ -1,0 +1,1 @@
+"""Input → Key: canonical content, regions, signatures."""

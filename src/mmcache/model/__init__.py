@@ -1,0 +1,1 @@
+"""Nouns: keys, blocks, frames, signatures, events, errors. No I/O; imports nothing else of ours."""

@@ -1,0 +1,51 @@
+"""The one error tree. Every error says what happened and what to do next; causes are chained."""
+
+from __future__ import annotations
+
+
+class MMCacheError(Exception):
+    """Base of every error that mmcache raises itself."""
+
+
+class InvalidInputError(MMCacheError, ValueError):
+    """The input has no canonical content (truncated, animated, NaN, a decompression bomb…)."""
+
+
+class UnversionedModelError(MMCacheError, TypeError):
+    """A callable without a version was given where a `Signature` is needed."""
+
+
+class UnsupportedValueError(MMCacheError, TypeError):
+    """The value holds something that cannot be stored without pickling."""
+
+
+class CodecError(MMCacheError, ValueError):
+    """A codec got a spec or bytes that it cannot handle."""
+
+
+class CorruptFrameError(MMCacheError):
+    """Bytes at rest fail their checksum, their bounds or their header."""
+
+
+class FormatVersionError(MMCacheError):
+    """A file was written by a newer version of mmcache."""
+
+
+class TierError(MMCacheError):
+    """A tier could not serve: disk full, folder read-only, connection lost…"""
+
+
+class TierClosedError(TierError):
+    """The tier or the cache was used after `close()`."""
+
+
+class SettingsError(MMCacheError, ValueError):
+    """A setting has a value that cannot be used."""
+
+
+class UnknownPluginError(SettingsError):
+    """No plug-in of that name is registered."""
+
+
+class SnapshotError(MMCacheError):
+    """A snapshot file is unreadable, of another version, or of another signature."""

@@ -1,0 +1,114 @@
+"""Events: what happened to a block, frozen, with the reason in an enum. Watchers read them afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mmcache.model.key import Key
+
+
+class MissReason(StrEnum):
+    """Why a lookup did not hit. Exhaustive and exclusive."""
+
+    ABSENT = "absent"
+    EXPIRED = "expired"
+    DENIED = "denied"
+    SIGNATURE = "signature"
+    CORRUPT = "corrupt"
+    EVICTED = "evicted"
+    BYPASSED = "bypassed"
+    ABSTAINED = "abstained"
+    TIMEOUT = "timeout"
+    TIER_DOWN = "tier-down"
+    STALE_LEASE = "stale-lease"
+
+
+class RefuseReason(StrEnum):
+    """Why a put was not stored."""
+
+    TOO_LARGE = "too-large"
+    ADMISSION = "admission"
+    QUOTA = "quota"
+    PINNED = "pinned"
+    DISK_FULL = "disk-full"
+    READ_ONLY = "read-only"
+    TIER_DOWN = "tier-down"
+    BACKLOG = "backlog"
+    UNSUPPORTED = "unsupported"
+
+
+class EvictReason(StrEnum):
+    """Why a block left a tier before its deadline."""
+
+    SPACE = "space"
+    QUOTA = "quota"
+    PURGED = "purged"
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    key: Key
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    key: Key
+    reason: MissReason
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    key: Key
+    tier: str
+    size: int
+    """Bytes."""
+    cost: float
+    """Seconds of compute that a hit will save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    key: Key
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    key: Key
+    tier: str
+    reason: EvictReason
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    key: Key
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidated:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    key: Key
+    tier: str
+    reason: RefuseReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A tier, a codec or a watcher failed; the caller's request went on without it."""
+
+    where: str
+    detail: str
+    key: Key | None = None
+
+
+Event = Hit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed

@@ -1,0 +1,1 @@
+"""Where bytes lie: the paged arena."""

@@ -1,0 +1,1 @@
+"""Deciders: who is evicted. Pure."""

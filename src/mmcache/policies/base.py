@@ -1,0 +1,26 @@
+"""`Policy`: who goes when space is short. Pure; time is an argument; only eventually consistent with the map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+from mmcache.model.block import Facts
+from mmcache.model.key import Key
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Four methods. `touch` and `drop` of an unknown key do nothing; `add` of a known key updates its facts."""
+
+    def add(self, key: Key, facts: Facts, now: float) -> None:
+        """A block was stored."""
+
+    def touch(self, key: Key, now: float) -> None:
+        """A block was used. Touches may arrive late, and some are lost."""
+
+    def drop(self, key: Key) -> None:
+        """A block is gone."""
+
+    def victims(self, now: float) -> Iterator[Key]:
+        """Known keys, each once, the first to go first. Yields, never mutates."""

@@ -1,0 +1,1 @@
+"""Deciders: who needs whom. Pure."""

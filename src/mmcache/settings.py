@@ -1,0 +1,92 @@
+"""Every knob, with its unit. The only reader of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mmcache.model.errors import SettingsError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_bytes(size: int | str) -> int:
+    """`"2GiB"`, `"500MB"` or a number, in bytes. Raises `SettingsError`."""
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size < 0:
+            raise SettingsError(f"a size cannot be negative: {size}")
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise SettingsError(f'not a size: {size!r}; write a number of bytes or "2GiB", "500MB"')
+    return int(float(match[1]) * unit)
+
+
+def default_root() -> Path:
+    """`$MMCACHE_ROOT`, else `$XDG_CACHE_HOME/mmcache`, else `~/.cache/mmcache`."""
+    if root := os.environ.get("MMCACHE_ROOT"):
+        return Path(root).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mmcache"
+
+
+def accelerated() -> bool:
+    """Whether the compiled kernels may be used (`MMCACHE_PURE=1` turns them off)."""
+    return os.environ.get("MMCACHE_PURE", "") not in ("1", "true")
+
+
+def enabled() -> bool:
+    """The kill switch: `MMCACHE_DISABLED=1` makes every lookup a bypass."""
+    return os.environ.get("MMCACHE_DISABLED", "") not in ("1", "true")
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """The memory tier."""
+
+    limit_bytes: int = 1 << 30
+    largest_share: float = 0.5
+    """A block larger than this share of the limit is refused: two large arrays must not evict everything."""
+    pinned_share: float = 0.5
+    """At most this share may be pinned."""
+    recency_ring: int = 4096
+    """Hits remembered between two maintenance passes; more than that lose recency, never counts."""
+
+
+@dataclass(frozen=True)
+class DiskSettings:
+    """The local disk tier."""
+
+    limit_bytes: int = 10 << 30
+    segment_bytes: int = 64 << 20
+    """Segment files are cut at this size; eviction unlinks whole segments."""
+    index_map_bytes: int = 1 << 30
+    """First size of the LMDB map (sparse); it doubles when it fills."""
+    free_space_floor: int = 256 << 20
+    """Puts are refused rather than leave the file system less free than this many bytes."""
+    sync_every_bytes: int = 64 << 20
+    """Written bytes after which a batch is fsynced without being asked."""
+    backlog_bytes: int = 256 << 20
+    """Frames waiting to be written behind; beyond it, puts to disk are refused and counted."""
+
+
+@dataclass(frozen=True)
+class FlightSettings:
+    """Single flight."""
+
+    poll_seconds: float = 0.005
+    """How often a follower looks whether another process's leader is done (grows to 20 times that)."""
+    patience_seconds: float = 300.0
+    """A follower that has waited this long computes by itself."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them."""
+
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    disk: DiskSettings = field(default_factory=DiskSettings)
+    flight: FlightSettings = field(default_factory=FlightSettings)

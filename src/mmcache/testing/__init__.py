@@ -1,0 +1,1 @@
+"""Contract suites, strategies, fake clock and faults, for plug-in authors."""

@@ -1,0 +1,1 @@
+"""Doers: where frames rest."""

@@ -1,0 +1,1 @@
+"""Deciders: how long. Pure."""
