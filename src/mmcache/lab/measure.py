@@ -1,0 +1,114 @@
+"""Timing that can be believed: interleaved, repeated, as medians with spread, peers in the same run.
+
+Rounds alternate the order of the callables, so that a noisy second hurts all of them alike; ratios are taken round
+by round before the median, which cancels the noise that they share.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from mmcache.lab.table import Progress, Spread, percentile, silent
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call took, one sample a round."""
+
+    name: str
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return percentile(self.samples, 0.5)
+
+    @property
+    def spread(self) -> Spread:
+        """10th and 90th percentile, seconds."""
+        return percentile(self.samples, 0.1), percentile(self.samples, 0.9)
+
+    def scaled(self, factor: float) -> list[float]:
+        """The samples times `factor`, e.g. 1e9 for ns: what `Row.of` takes."""
+        return [sample * factor for sample in self.samples]
+
+    def over(self, other: Timing) -> list[float]:
+        """Ratios self ÷ other, round by round."""
+        return [mine / theirs for mine, theirs in zip(self.samples, other.samples, strict=True)]
+
+
+def interleave(
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 15,
+    per: int = 1,
+    least_seconds: float = 0.01,
+    once: bool = False,
+    progress: Progress = silent,
+) -> dict[str, Timing]:
+    """Time all `calls` side by side.
+
+    Each call is first run once to warm up, then repeated within a round until the round's sample lasts about
+    `least_seconds` (`once=True`: exactly once a round, for calls that change what they measure). A call that does
+    `per` operations counts as `per`. The collector of cyclic garbage is off meanwhile.
+    """
+    repeats = {name: 1 if once else _repeats(call, least_seconds) for name, call in calls.items()}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    with _uncollected():
+        for done in range(rounds):
+            for name in order if done % 2 else reversed(order):
+                call, times = calls[name], range(repeats[name])
+                start = perf_counter()
+                for _ in times:
+                    call()
+                samples[name].append((perf_counter() - start) / (len(times) * per))
+            progress(", ".join(order), done + 1, rounds)
+    return {name: Timing(name, tuple(seconds)) for name, seconds in samples.items()}
+
+
+def _repeats(call: Callable[[], object], least_seconds: float) -> int:
+    call()
+    times = 1
+    while True:
+        start = perf_counter()
+        for _ in range(times):
+            call()
+        seconds = perf_counter() - start
+        if seconds >= least_seconds / 4:
+            return max(1, round(times * least_seconds / seconds))
+        times *= 4
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    was = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def memcpy(nbytes: int) -> Callable[[], object]:
+    """A callable that copies `nbytes` from one warm buffer to another: the floor of every bandwidth row."""
+    source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    return lambda: np.copyto(target, source)
+
+
+def machine() -> str:
+    """One line on what the figures were measured on."""
+    return (
+        f"{os.cpu_count()} cores {platform.machine()}, {platform.system()}, "
+        f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}"
+    )
