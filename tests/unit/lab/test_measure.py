@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 
-
 from mmcache.lab.measure import Timing, interleave, memcpy
 
 
