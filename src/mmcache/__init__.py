@@ -1,1 +1,58 @@
-"""mmcache: an adaptive cache for multimodal inference."""
+"""mmcache: an adaptive cache for multimodal inference.
+
+Recognises what was computed before (the same picture re-encoded, a crop, the same text or speech) and returns the
+stored features instead of computing them again. Start with `Cache`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mmcache.cache import Cache
+    from mmcache.encoder import Encoder
+    from mmcache.explain import Explanation
+    from mmcache.keys.content import ContentOptions
+    from mmcache.keys.region import Region
+    from mmcache.model.errors import InvalidInputError, MMCacheError, UnsupportedValueError, UnversionedModelError
+    from mmcache.model.event import MissReason
+    from mmcache.model.key import Key
+    from mmcache.model.signature import Signature
+    from mmcache.settings import Settings
+    from mmcache.stats import CacheStats
+
+_HOMES = {
+    "Cache": "mmcache.cache",
+    "CacheStats": "mmcache.stats",
+    "ContentOptions": "mmcache.keys.content",
+    "Encoder": "mmcache.encoder",
+    "Explanation": "mmcache.explain",
+    "InvalidInputError": "mmcache.model.errors",
+    "Key": "mmcache.model.key",
+    "MMCacheError": "mmcache.model.errors",
+    "MissReason": "mmcache.model.event",
+    "Region": "mmcache.keys.region",
+    "Settings": "mmcache.settings",
+    "Signature": "mmcache.model.signature",
+    "UnsupportedValueError": "mmcache.model.errors",
+    "UnversionedModelError": "mmcache.model.errors",
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily, so that `import mmcache` costs a few milliseconds even where only a submodule is needed.
+    import importlib
+
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mmcache' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

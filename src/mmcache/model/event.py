@@ -111,4 +111,13 @@ class Failed:
     key: Key | None = None
 
 
-Event = Hit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed
+@dataclass(frozen=True, slots=True)
+class Differed:
+    """A recomputed value was not the stored one: a non-deterministic encoder, or a wrong hit."""
+
+    key: Key
+    largest_difference: float
+    """Largest absolute difference of any element; infinite when structure, shapes or dtypes differ."""
+
+
+Event = Hit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed | Differed

@@ -149,6 +149,11 @@ class Frame:
         if len(header.key) != 48 or len(header.signature) != 16:
             raise CorruptFrameError("a frame's key or signature has the wrong length")
         for leaf in header.leaves:
-            if leaf.offset < 0 or leaf.length < 0 or leaf.offset + leaf.length > payload_bytes or min(leaf.shape, default=0) < 0:
+            if (
+                leaf.offset < 0
+                or leaf.length < 0
+                or leaf.offset + leaf.length > payload_bytes
+                or min(leaf.shape, default=0) < 0
+            ):
                 raise CorruptFrameError("a frame's leaf lies outside its payload")
         return Frame(header, view[start : start + payload_bytes], payload_sum)

@@ -33,6 +33,12 @@ class Signature:
     quantisation: str = ""
     device: str = ""
     """Device class, where outputs differ by it."""
+    function: str = ""
+    """Module and name of the callable, where only a plain version string was given: two functions never share."""
+    modality: str = ""
+    """What kind of input: equal bytes of different modalities never share."""
+    storage: str = ""
+    """The lossy codec chain at rest, if any: a lossless reader never gets a lossy block."""
 
     describe: ClassVar[Callable[..., Signature] | None] = None
     """Set by `mmcache`: turns a model into its signature (see `keys.signing`)."""

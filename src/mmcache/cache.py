@@ -1,0 +1,459 @@
+"""`Cache`: the whole flow. Deciders decide, doers do, watchers watch, and this file joins them.
+
+    get         key → nearest tier → frame → gate → thaw → value
+    miss        single flight → compute → admission → freeze → every tier, with a deadline from the lifetime
+    invalidate  references.reach(keys) → doom flights → drop in every tier
+
+The steps live next door: `scopes` (whose key is it), `store` (tiers as one), `fill` (the miss path),
+`encoder` (a model's function in front of it all).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self, overload
+
+from mmcache import plugins
+from mmcache.admission.base import Admission
+from mmcache.codecs.pipeline import CodecSetting
+from mmcache.codecs.structure import Structures
+from mmcache.compare import difference
+from mmcache.encoder import CallOptions, Encoder, Request
+from mmcache.events import Events
+from mmcache.explain import Explanation, explain
+from mmcache.fill import Fill
+from mmcache.flight import SingleFlight
+from mmcache.keys.content import Content, ContentOptions, identify
+from mmcache.keys.realm import RealmKeys
+from mmcache.keys.region import Region
+from mmcache.model.clock import Clock, SystemClock
+from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
+from mmcache.model.event import Differed, Hit, Invalidated, Missed, MissReason
+from mmcache.model.key import WHOLE, Key
+from mmcache.model.signature import Signature
+from mmcache.policies.base import Policy
+from mmcache.refs.base import References
+from mmcache.scopes import Scopes
+from mmcache.settings import Settings, enabled, parse_bytes
+from mmcache.stats import CacheStats, Tally
+from mmcache.store import Lookup, RecentSignatures, Store
+from mmcache.tiers.base import Claims, Found, Memo, Tier
+from mmcache.tiers.write_behind import WriteBehind
+from mmcache.ttl.base import Lifetime
+from mmcache.twins import AsyncCache
+
+Mode = Literal["on", "shadow", "off"]
+_MISSING = object()
+
+
+class Cache:
+    """An adaptive cache of what models computed.
+
+    >>> with Cache(memory="64MiB") as cache:
+    ...     key = cache.key("a cat", modality="text", signature="embedder-1")
+    ...     cache.get_or_compute(key, lambda: "vector")
+    'vector'
+
+    root: folder of the disk tier, shared by any number of processes; None = memory only.
+    memory, disk: byte limits (`"2GiB"` or a number); disk=None or 0 turns that tier off.
+    policy, admission, ttl, references: a plug-in's name or an object; `ttl` also takes seconds.
+    codec: `"raw"` (lossless), `"fp16"`, `"int4"`, chains like `"int4+zstd"`, or one per modality as a dict.
+    tenant, namespace: the realm that keys are salted with; nothing is shared across realms.
+    mode: `"on"`; `"shadow"` looks up, always computes, compares and returns the computed value; `"off"` bypasses.
+    verify_share: share of hits (0…1) that are recomputed and compared; see `stats().differed`.
+    secret: 32 bytes that salt every key; default: a key file in `root`.
+    returns: dataclasses or namedtuples that models return and that hits must be rebuilt as.
+    lower: further tiers below the disk, nearest first.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        *,
+        memory: int | str | None = None,
+        disk: int | str | None = "10GiB",
+        policy: str | Policy = "lru",
+        admission: str | Admission = "always",
+        ttl: float | str | Lifetime | None = None,
+        references: str | References = "counted",
+        codec: CodecSetting = "raw",
+        tenant: str = "default",
+        namespace: str = "default",
+        mode: Mode = "on",
+        verify_share: float = 0.0,
+        secret: bytes | None = None,
+        returns: Iterable[type] = (),
+        lower: Sequence[Tier] = (),
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        if memory is not None:
+            settings = replace(settings, memory=replace(settings.memory, limit_bytes=parse_bytes(memory)))
+        if mode not in ("on", "shadow", "off"):
+            raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
+        if not 0.0 <= verify_share <= 1.0:
+            raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share}")
+        self.tenant, self.namespace, self.mode = tenant, namespace, mode if enabled() else "off"
+        self.events = Events()
+        self.memo: Memo | None = None
+        self._verify_share = verify_share
+        self._clock = clock or SystemClock()
+        self._references = _plugged("refs", references)
+        self._tally = Tally()
+        self._flights = SingleFlight()
+        self._closed = False
+
+        claims: Claims | None = None
+        tiers = list(lower)
+        self.root = None if root is None else Path(root).expanduser()
+        self._disk = None
+        if self.root is None:
+            realms = RealmKeys(secret or secrets.token_bytes(32))
+        else:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            realms = RealmKeys(secret) if secret else RealmKeys.load(self.root / "realm.key")
+            if disk:
+                from mmcache.tiers.disk import DiskTier  # lmdb only where there is a disk tier
+
+                limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
+                self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit)
+                self.memo, claims = self._disk.memo, self._disk.claims
+                tiers.insert(0, WriteBehind(self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit))
+
+        self.structures = Structures()
+        for returned in returns:
+            self.structures.declare(returned)
+        self.scopes = Scopes(realms, codec)
+        self._store = Store(
+            memory=settings.memory,
+            policy=_plugged("policies", policy),
+            lower=tiers,
+            scopes=self.scopes,
+            structures=self.structures,
+            admission=_plugged("admission", admission),
+            lifetime=_lifetime(ttl),
+            clock=self._clock,
+            events=self.events,
+            signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
+        )
+        self._fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
+        self.peek: Callable[..., Any] = self._store.memory.peek
+        """`peek(key, default=None)`: the value if it is in memory. Never blocks, never reads a lower tier."""
+        self.a = AsyncCache(self)
+        """The async twins."""
+        if self.mode != "on":
+            self.switch(self.mode)
+
+    def _emit(self, event: Any) -> None:
+        self._store.emit(event)
+
+    # Keys and encoders ----------------------------------------------------------------------------------------------
+
+    def key(
+        self,
+        source: Any,
+        *,
+        modality: str,
+        signature: Signature | str,
+        tenant: str | None = None,
+        namespace: str | None = None,
+        region: Region | None = None,
+        content: ContentOptions = ContentOptions(),  # noqa: B008 - frozen
+    ) -> Key:
+        """The key of `source` (picture, text, audio, video, tensor) for what `signature` computes from it.
+
+        `modality` is `image`, `text`, `audio`, `video` or `tensor`. Raises `InvalidInputError` for content that has
+        no canonical form.
+        """
+        base = replace(Signature.of(signature), modality=modality)
+        tenant, namespace = tenant or self.tenant, namespace or self.namespace
+        scope = self.scopes.of(base, tenant, namespace)
+        found = identify(source, modality, salt=scope.salt, memo=self.memo, options=content)
+        if found.decoder:
+            scope = self.scopes.of(replace(base, decoder=found.decoder), tenant, namespace)
+        return Key(scope.digest, found.digest, region.digest(scope.salt) if region else WHOLE)
+
+    @overload
+    def wrap(self, function: Callable[..., Any], /, **options: Any) -> Encoder: ...
+    @overload
+    def wrap(self, /, **options: Any) -> Callable[[Callable[..., Any]], Encoder]: ...
+    def wrap(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        modality: str,
+        signature: Signature | str | None = None,
+        batch: Callable[..., Any] | None = None,
+        returns: Iterable[type] = (),
+        guard: bool = True,
+        tenant: str | None = None,
+        namespace: str | None = None,
+        ttl: float | None = None,
+        content: ContentOptions = ContentOptions(),  # noqa: B008 - frozen
+    ) -> Encoder | Callable[[Callable[..., Any]], Encoder]:
+        """Put the cache in front of `function(input, …)`; also a decorator: `@cache.wrap(modality="text", …)`.
+
+        signature: what the output depends on: `Signature.of(model)`, or a string that names an explicit version.
+        batch: a function that takes a list of inputs; misses of `encode.batch` reach it in one call.
+        guard: step aside (and say so) where lookups cost more than their hits save.
+        Raises `UnversionedModelError` when nothing says which version of the model this is.
+        """
+        if function is None:
+            return lambda decorated: self.wrap(
+                decorated, modality=modality, signature=signature, batch=batch, returns=returns, guard=guard,
+                tenant=tenant, namespace=namespace, ttl=ttl, content=content,
+            )  # fmt: skip
+        for returned in returns:
+            self.structures.declare(returned)
+        if isinstance(signature, str):
+            name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+            described = Signature(model_version=signature, function=name)
+        else:
+            described = Signature.of(function) if signature is None else signature
+        options = CallOptions(ttl=ttl, tenant=tenant, namespace=namespace)
+        return Encoder(
+            self, function, modality=modality, signature=described, batch=batch, content=content, guard=guard,
+            options=options,
+        )  # fmt: skip
+
+    # Lookup ---------------------------------------------------------------------------------------------------------
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The stored value of `key` from the nearest tier, or `default`. Arrays are read-only views."""
+        value = self.peek(key, _MISSING)
+        if value is not _MISSING:
+            return value
+        if self.mode != "on":
+            return default
+        make = self.look_up([key])[0].make
+        return default if make is None else make()
+
+    def look_up(self, keys: Sequence[Key]) -> list[Lookup]:
+        """Look keys up in all tiers, a batch a tier; counted, and logged as events."""
+        self._check_open()
+        looks = self._store.find(keys) if self.mode != "off" else [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
+        for key, look in zip(keys, looks, strict=True):
+            scope = self.scopes.find(key)
+            modality = scope.signature.modality if scope is not None else None
+            if look.make is None:
+                self._tally.miss(look.reason, modality)
+                self.events.emit(Missed(key, look.reason))
+            else:
+                self._tally.hit(look.tier, modality, look.saved)
+                self.events.emit(Hit(key, look.tier))
+        return looks
+
+    def get_or_compute(
+        self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False
+    ) -> Any:
+        """The stored value, or `compute()`'s, stored. Concurrent callers of one key compute once.
+
+        `ttl` in seconds overrides the cache's lifetime. What `compute` raises reaches every caller and is not stored.
+        """
+        value = _MISSING if bypass else self.peek(key, _MISSING)
+        if value is not _MISSING and not self._verify_share:
+            return value
+        return self.answer(key, compute, ttl=ttl, bypass=bypass)
+
+    def answer(self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False) -> Any:
+        """Like `get_or_compute`, every lookup counted by modality."""
+        if bypass:
+            self._count_bypass(key)
+            return self._fill.timed(compute)[0]
+        return self.settle(key, self.look_up([key])[0], compute, ttl=ttl)
+
+    def settle(self, key: Key, look: Lookup, compute: Callable[[], Any], *, ttl: float | None = None) -> Any:
+        """Finish a lookup: hand out the hit (recomputing it where a check is due), or fill the miss."""
+        if self.mode == "off":
+            return self._fill.timed(compute)[0]
+        if look.make is None:
+            return self._fill.run(key, self.scopes.require(key), compute, ttl)()
+        return self._checked(key, look, self._fill.timed(compute)[0]) if self._check_due() else look.make()
+
+    async def answer_async(
+        self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
+    ) -> Any:
+        """The async twin of `answer`."""
+        if bypass or self.mode == "off":
+            self._count_bypass(key)
+            return (await self._fill.timed_async(compute))[0]
+        look = self.look_up([key])[0]
+        if look.make is None:
+            return (await self._fill.run_async(key, self.scopes.require(key), compute, ttl))()
+        if self._check_due():
+            return self._checked(key, look, (await self._fill.timed_async(compute))[0])
+        return look.make()
+
+    def answer_many(
+        self,
+        requests: Sequence[Request],
+        compute: Callable[[Sequence[Request]], list[Any]],
+        *,
+        ttl: float | None = None,
+        bypass: bool = False,
+    ) -> list[Any]:
+        """Values in the order of `requests`; `compute` gets the missing ones, each key once, in one call."""
+        if bypass or self.mode == "off":
+            for request in requests:
+                self._count_bypass(request.key)
+            return self._fill.timed(lambda: compute(requests), len(requests))[0] if requests else []  # type: ignore[return-value]
+        looks = self.look_up([request.key for request in requests])
+        makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
+        missing = {r.key: r for r in requests if r.key not in makes}
+        due = {r.key: r for r in requests if r.key in makes and self._check_due()}
+        if due:
+            values = self._fill.timed(lambda: compute(list(due.values())), len(due))[0]
+            for (key, _), value in zip(due.items(), values, strict=True):  # type: ignore[call-overload]
+                look = next(one for r, one in zip(requests, looks, strict=True) if r.key == key)
+                makes[key] = partial(_same, self._checked(key, look, value))
+        makes |= self._fill.run_many({key: (r.scope, r) for key, r in missing.items()}, compute, ttl)
+        return [makes[request.key]() for request in requests]
+
+    # Checks ---------------------------------------------------------------------------------------------------------
+
+    def _check_due(self) -> bool:
+        return self.mode == "shadow" or (self._verify_share > 0.0 and random.random() < self._verify_share)  # noqa: S311
+
+    def _checked(self, key: Key, look: Lookup, value: Any) -> Any:
+        """Compare a hit with its recomputed value; when they differ, the new one is stored. Returns the new one."""
+        assert look.make is not None
+        scope = self.scopes.require(key)
+        fresh = self._store.freeze(key, scope, value, look.saved)[
+            1
+        ]()  # through the same chain, so lossy chains compare equal
+        found = difference(look.make(), fresh, self.structures)
+        self._tally.compared(found.equal)
+        if not found.equal:
+            self.events.emit(Differed(key, found.largest))
+            self._store.put(key, scope, value, cost=look.saved, ttl=None, done=_nothing)
+        return value if self.mode == "shadow" else fresh
+
+    def switch(self, mode: Mode) -> None:
+        """Change the mode at run time; `"off"` is the kill switch. In `shadow` and `off` no stored value is served."""
+        if mode not in ("on", "shadow", "off"):
+            raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
+        self.mode = mode
+        self.peek = self._store.memory.peek if mode == "on" else _peek_nothing
+
+    # Change ---------------------------------------------------------------------------------------------------------
+
+    def put(self, key: Key, value: Any, *, cost: float = 0.0, ttl: float | None = None) -> bool:
+        """Store `value`; True when at least one tier took it. `cost`: seconds that computing it took.
+
+        Raises `UnsupportedValueError` for values that cannot be stored without pickling.
+        """
+        self._check_open()
+        if self.mode == "off":
+            return False
+        return self._store.put(key, self.scopes.require(key), value, cost=cost, ttl=ttl, done=_nothing).kept
+
+    def invalidate(self, keys: Key | Iterable[Key]) -> int:
+        """Drop keys, and what was linked to depend on them, in every tier; how many blocks were held."""
+        self._check_open()
+        wanted = [keys] if isinstance(keys, Key) else list(keys)
+        reached = self._references.reach(wanted)
+        for key in reached:
+            self._flights.doom(key)
+        dropped = self._store.drop(reached)
+        for key in reached:
+            self._references.unlink(key)
+            self.events.emit(Invalidated(key))
+        return dropped
+
+    def link(self, parent: Key, children: Iterable[Key]) -> None:
+        """Say that `parent` (an answer, a fused block) was made from `children`: invalidating one drops it too."""
+        self._references.link(parent, children)
+
+    @contextmanager
+    def pin(self, key: Key) -> Iterator[bool]:
+        """Inside, `key` is not evicted from memory; False when it is not there or the pinned share is used up."""
+        pinned = self._store.memory.pin(key)
+        try:
+            yield pinned
+        finally:
+            if pinned:
+                self._store.memory.unpin(key)
+
+    # Sight ----------------------------------------------------------------------------------------------------------
+
+    def explain(self, key: Key, *, content: Content | None = None) -> Explanation:
+        """What the key is made of and what each tier holds for it; no counter, no recency, no tier changes."""
+        self._check_open()
+        finders = {"memory": self._store.memory.look} | {t.name: partial(_first, t) for t in self._store.lower}
+        return explain(key, content, self.scopes, finders, self._store.name_miss(key).reason, self._clock)
+
+    def stats(self) -> CacheStats:
+        """Exact counters and the tiers' gauges."""
+        self._check_open()
+        self._store.memory.maintain()
+        tiers = {tier.name: tier.stats() for tier in (self._store.memory, *self._store.lower)}
+        return self._tally.snapshot(self._store.memory.hits, tiers)
+
+    def check_integrity(self) -> None:
+        """Raise `IntegrityError` when the cache's parts disagree with each other."""
+        self._store.memory.maintain()
+        self._store.memory.check_integrity()
+        for tier in self._store.lower:
+            for held in tier.scan():
+                if held.size < 0:
+                    raise IntegrityError(f"{tier.name} holds {held.size} bytes for {held.key}")
+
+    # End ------------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Return when everything stored so far is durable."""
+        self._store.each(lambda tier: tier.flush())
+
+    def close(self) -> None:
+        """Write what is pending, make it durable, release files and threads. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._store.each(lambda tier: tier.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _count_bypass(self, key: Key) -> None:
+        scope = self.scopes.find(key)
+        self._tally.miss(MissReason.BYPASSED, scope.signature.modality if scope is not None else None)
+        self.events.emit(Missed(key, MissReason.BYPASSED))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TierClosedError("this cache is closed; open a new one")
+
+
+def _plugged(kind: str, choice: Any) -> Any:
+    return plugins.load(kind, choice)() if isinstance(choice, str) else choice
+
+
+def _lifetime(ttl: float | str | Lifetime | None) -> Any:
+    return plugins.load("ttl", "fixed")(ttl) if ttl is None or isinstance(ttl, int | float) else _plugged("ttl", ttl)
+
+
+def _first(tier: Tier, key: Key) -> Found | MissReason:
+    return tier.get([key])[0]
+
+
+def _peek_nothing(key: Key, default: Any = None) -> Any:
+    return default
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,249 @@
+"""`Encoder`: a model's function with a cache in front. What `Cache.wrap` returns.
+
+The model is given the canonical form of its input, which is exactly what the key describes: decoded, EXIF-oriented
+pixels; NFC text; mono float32 PCM. So nothing that the key does not see can change the output.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from blake3 import blake3
+
+from mmcache.batching import split, stack
+from mmcache.guard import NetBenefit
+from mmcache.keys.arguments import canonical_arguments
+from mmcache.keys.content import Content, ContentOptions, identify
+from mmcache.keys.region import Region, tiles
+from mmcache.model.errors import InvalidInputError
+from mmcache.model.event import Failed
+from mmcache.model.key import WHOLE, Key
+from mmcache.model.signature import Signature
+from mmcache.scopes import Scope
+
+if TYPE_CHECKING:
+    from mmcache.cache import Cache
+    from mmcache.explain import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One input, identified: its key, and how to make what the model must be given."""
+
+    key: Key
+    scope: Scope
+    give: Callable[[], Any]
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What `Encoder.options` changes."""
+
+    ttl: float | None = None
+    """Seconds that results stay; None = the cache's lifetime decides."""
+    bypass: bool = False
+    """Compute, neither looking up nor storing."""
+    tenant: str | None = None
+    namespace: str | None = None
+
+
+class Encoder:
+    """A cached encoder. Call it like the function it wraps; `.a` is the async twin, `.batch` takes many inputs."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        function: Callable[..., Any],
+        *,
+        modality: str,
+        signature: Signature,
+        batch: Callable[..., Any] | None,
+        content: ContentOptions,
+        guard: bool,
+        options: CallOptions = CallOptions(),  # noqa: B008 - frozen
+    ) -> None:
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__doc__ = getattr(function, "__doc__", None) or type(self).__doc__
+        self._cache = cache
+        self._batch = batch
+        self._content = content
+        self._options = options
+        self._guard = NetBenefit() if guard else None
+        self._modality = modality
+        self._signature = replace(signature, modality=modality)
+        self._scopes: dict[str, Scope] = {}  # by decoder
+
+    def options(self, **changes: Any) -> Encoder:
+        """The same encoder with other `ttl`, `bypass`, `tenant` or `namespace`."""
+        twin = object.__new__(Encoder)
+        twin.__dict__.update(self.__dict__)
+        twin._options = replace(self._options, **changes)
+        twin._scopes = {}
+        return twin
+
+    # Identity -------------------------------------------------------------------------------------------------------
+
+    def _scope(self, decoder: str) -> Scope:
+        scope = self._scopes.get(decoder)
+        if scope is None:
+            signature = replace(self._signature, decoder=decoder) if decoder else self._signature
+            o, cache = self._options, self._cache
+            scope = self._scopes[decoder] = cache.scopes.of(
+                signature, o.tenant or cache.tenant, o.namespace or cache.namespace
+            )
+        return scope
+
+    def request(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Request:
+        """Identify one input together with the other arguments of the call. Raises `InvalidInputError`."""
+        bare = self._scope("")
+        content = identify(source, self._modality, salt=bare.salt, memo=self._cache.memo, options=self._content)
+        return self._request(content, arguments, keywords, region)
+
+    def _request(
+        self, content: Content, arguments: tuple[Any, ...], keywords: dict[str, Any], region: Region | None = None
+    ) -> Request:
+        scope = self._scope(content.decoder)
+        digest = content.digest
+        if arguments or keywords:
+            extra = canonical_arguments(arguments, keywords)
+            digest = blake3(digest + extra, key=scope.salt).digest(length=16)
+        if region is None:
+            return Request(Key(scope.digest, digest), scope, content.canonical, content)
+        key = Key(scope.digest, digest, region.digest(scope.salt))
+        return Request(key, scope, lambda: region.render(content.canonical()), content)
+
+    def key(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Key:
+        """The key under which this call is stored."""
+        return self.request(source, *arguments, region=region, **keywords).key
+
+    def explain(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Explanation:
+        """What the key of this call is made of, and what the cache holds for it. Changes nothing."""
+        request = self.request(source, *arguments, region=region, **keywords)
+        return self._cache.explain(request.key, content=request.content)
+
+    # One input ------------------------------------------------------------------------------------------------------
+
+    def __call__(self, source: Any, *arguments: Any, **keywords: Any) -> Any:
+        """The model's output for `source`: stored, or computed once. Arrays are read-only views; copy to write."""
+        return self._answer(source, None, arguments, keywords)
+
+    def region(self, picture: Any, region: Region, *arguments: Any, **keywords: Any) -> Any:
+        """The output for a crop or scale of `picture`: the model sees exactly that region, rendered once."""
+        return self._answer(picture, region, arguments, keywords)
+
+    def _answer(self, source: Any, region: Region | None, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        guard = self._guard
+        started = time.perf_counter()
+        request = self.request(source, *arguments, region=region, **keywords)
+        compute = self._computing(request, arguments, keywords)
+        if self._options.bypass or (guard is not None and guard.bypass()):
+            return self._cache.answer(request.key, compute, bypass=True)
+        look = self._cache.look_up([request.key])[0]
+        if guard is not None and guard.observe(time.perf_counter() - started, look.saved):
+            self._cache.events.emit(
+                Failed("guard", f"{self.__name__}: lookups cost more than they save; bypassing for a while")
+            )
+        return self._cache.settle(request.key, look, compute, ttl=self._options.ttl)
+
+    async def a(self, source: Any, *arguments: Any, **keywords: Any) -> Any:
+        """The async twin: a coroutine function is awaited, a plain one runs in a thread."""
+        import asyncio
+
+        request = await asyncio.to_thread(self.request, source, *arguments, **keywords)
+        compute = self._computing(request, arguments, keywords)
+        return await self._cache.answer_async(request.key, compute, ttl=self._options.ttl, bypass=self._options.bypass)
+
+    def _computing(
+        self, request: Request, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[[], Any | Awaitable[Any]]:
+        function, give = self.__wrapped__, request.give
+        return lambda: function(give(), *arguments, **keywords)
+
+    # Many inputs ----------------------------------------------------------------------------------------------------
+
+    def batch(self, sources: Iterable[Any], *arguments: Any, stack: bool = False, **keywords: Any) -> Any:
+        """Outputs in the order of `sources`: a list, or with `stack` one array with a new first axis.
+
+        Only what is missing reaches the model, in one call when `wrap` was given `batch=`; equal inputs once.
+        """
+        requests = [self.request(source, *arguments, **keywords) for source in sources]
+        return self._assemble(requests, arguments, keywords, stack)
+
+    async def abatch(self, sources: Iterable[Any], *arguments: Any, stack: bool = False, **keywords: Any) -> Any:
+        """The async twin of `batch` for plain functions: runs in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.batch, list(sources), *arguments, stack=stack, **keywords)
+
+    def tiles(
+        self,
+        picture: Any,
+        *arguments: Any,
+        tile: int | tuple[int, int] = 224,
+        overlap: int = 0,
+        box: tuple[int, int, int, int] | None = None,
+        stack: bool = True,
+        **keywords: Any,
+    ) -> Any:
+        """Outputs of the picture's tiles (or of the tiles that touch `box` = left, upper, right, lower), row by row.
+
+        Each tile is a block of its own, so overlapping crops of one picture compute only what they do not share.
+        """
+        content = self.request(picture, *arguments, **keywords).content
+        width, height = self._size(content)
+        regions = [r for r in tiles(width, height, tile, overlap) if box is None or r.overlaps_box(box)]
+        requests = [self._request(content, arguments, keywords, region) for region in regions]
+        return self._assemble(requests, arguments, keywords, stack)
+
+    def frames(self, video: Any, *arguments: Any, stack: bool = True, **keywords: Any) -> Any:
+        """Outputs of a video's sampled frames; each frame is a block, so a still scene is computed once.
+
+        `video` is a file or a list of frames; the wrapped function takes a picture.
+        """
+        bare = self._scope("")
+        content = identify(video, "video", salt=bare.salt, memo=self._cache.memo, options=self._content)
+        requests = [self._request(frame, arguments, keywords) for frame in content.frames()]
+        return self._assemble(requests, arguments, keywords, stack)
+
+    def segments(self, audio: Any, *arguments: Any, seconds: float = 30.0, stack: bool = False, **keywords: Any) -> Any:
+        """Outputs of consecutive audio segments of `seconds`; each segment is a block. The last may be shorter."""
+        if seconds <= 0:
+            raise InvalidInputError("a segment lasts more than 0 seconds")
+        content = self.request(audio, *arguments, **keywords).content
+        pcm, rate = content.canonical(), self._content.sample_rate
+        step = max(1, round(seconds * rate))
+        pieces = [(pcm[start : start + step], rate) for start in range(0, max(1, len(pcm)), step)]
+        return self.batch(pieces, *arguments, stack=stack, **keywords)
+
+    def _size(self, content: Content) -> tuple[int, int]:
+        memo, label = self._cache.memo, b"size" + content.digest
+        known = memo.recall(label) if memo is not None else None
+        if known is not None and len(known) == 8:
+            return int.from_bytes(known[:4], "big"), int.from_bytes(known[4:], "big")
+        picture = content.canonical()
+        if not hasattr(picture, "crop"):
+            raise InvalidInputError("tiles need a picture (PIL image, path or bytes), not an array")
+        width, height = picture.size
+        if memo is not None:
+            memo.remember(label, width.to_bytes(4, "big") + height.to_bytes(4, "big"))
+        return width, height
+
+    def _assemble(
+        self, requests: Sequence[Request], arguments: tuple[Any, ...], keywords: dict[str, Any], stacked: bool
+    ) -> Any:
+        def compute(missing: Sequence[Request]) -> list[Any]:
+            inputs = [request.give() for request in missing]
+            if self._batch is not None:
+                return split(self._batch(inputs, *arguments, **keywords), len(inputs))
+            return [self.__wrapped__(each, *arguments, **keywords) for each in inputs]
+
+        outputs = self._cache.answer_many(requests, compute, ttl=self._options.ttl, bypass=self._options.bypass)
+        return stack(outputs) if stacked else outputs
+
+
+__all__ = ["WHOLE", "CallOptions", "Encoder", "Request"]

@@ -1,0 +1,284 @@
+"""The miss path: one leader computes and stores, everybody else waits for it. Sync and async share every decision."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from mmcache.flight import Flight, SingleFlight, leading
+from mmcache.model.errors import MMCacheError, UnsupportedValueError
+from mmcache.model.event import Failed, Refused, RefuseReason
+from mmcache.model.key import Key
+from mmcache.scopes import Scope
+from mmcache.settings import FlightSettings
+from mmcache.stats import Tally
+from mmcache.store import Lookup, Make, Store
+from mmcache.tiers.base import Claims
+
+
+T = TypeVar("T")
+
+
+class Fill:
+    """Computes what is missing, once."""
+
+    def __init__(
+        self, store: Store, flights: SingleFlight, claims: Claims | None, tally: Tally, settings: FlightSettings
+    ):
+        self._store, self._flights, self._claims, self._tally = store, flights, claims, tally
+        self._settings = settings
+
+    # One key --------------------------------------------------------------------------------------------------------
+
+    def run(self, key: Key, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
+        """The value of `key`, computed here or by whoever is already at it. Raises what `compute` raises."""
+        while True:
+            flight, leading = self._flights.join(key)
+            if leading:
+                try:
+                    make = self._lead(flight, scope, compute, ttl)
+                except Exception as error:
+                    self._flights.fail(flight, error)
+                    raise
+                except BaseException:
+                    self._flights.abandon(flight)
+                    raise
+                self._flights.land(flight, make)
+                return make
+            followed = self.follow(flight)
+            if followed is None:
+                continue  # the leader was interrupted: take over
+            if followed is ALONE:
+                value = self.timed(compute)[0]
+                return partial(_same, value)
+            return followed
+
+    def _lead(self, flight: Flight, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
+        found: list[Make] = []
+        for pause in self.claim(flight.key, found):
+            time.sleep(pause)
+        if found:
+            return found[0]
+        with leading(flight), _Released(self._claims, flight.key) as claim:
+            value, seconds = self.timed(compute)
+            return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+
+    async def run_async(
+        self, key: Key, scope: Scope, compute: Callable[[], object | Awaitable[object]], ttl: float | None
+    ) -> Make:
+        """The async twin of `run`. A plain function computes in a thread; the event loop is never blocked."""
+        while True:
+            flight, leading = self._flights.join(key)
+            if leading:
+                try:
+                    make = await self._lead_async(flight, scope, compute, ttl)
+                except Exception as error:
+                    self._flights.fail(flight, error)
+                    raise
+                except BaseException:  # cancelled
+                    self._flights.abandon(flight)
+                    raise
+                self._flights.land(flight, make)
+                return make
+            followed = await self._follow_async(flight)
+            if followed is None:
+                continue
+            if followed is ALONE:
+                value, _ = await self.timed_async(compute)
+                return partial(_same, value)
+            return followed
+
+    async def _lead_async(
+        self, flight: Flight, scope: Scope, compute: Callable[[], object | Awaitable[object]], ttl: float | None
+    ) -> Make:
+        found: list[Make] = []
+        # Not in a thread: a cancelled await would leave a claim behind that nobody releases.
+        for pause in self.claim(flight.key, found):
+            await asyncio.sleep(pause)
+        if found:
+            return found[0]
+        with leading(flight), _Released(self._claims, flight.key) as claim:
+            value, seconds = await self.timed_async(compute)
+            done = claim.hand_over()
+            return await asyncio.to_thread(self.keep, flight, scope, value, seconds, ttl, done)
+
+    # Many keys ------------------------------------------------------------------------------------------------------
+
+    def run_many(
+        self, wanted: Mapping[Key, tuple[Scope, T]], compute: Callable[[Sequence[T]], list[object]], ttl: float | None
+    ) -> dict[Key, Make]:
+        """Makers of all `wanted`. What nobody is at yet is computed in one call; what others compute is waited for
+        only afterwards, so two callers with crossing batches never wait for each other."""
+        made: dict[Key, Make] = {}
+        while remaining := [key for key in wanted if key not in made]:
+            joined = {key: self._flights.join(key) for key in remaining}
+            made |= self._lead_many({k: f for k, (f, leads) in joined.items() if leads}, wanted, compute, ttl)
+            for key, (flight, leads) in joined.items():
+                followed = None if leads else self.follow(flight)
+                if followed is ALONE:
+                    made[key] = partial(_same, self.timed(lambda key=key: compute([wanted[key][1]]))[0][0])  # type: ignore[index, misc]
+                elif followed is not None:
+                    made[key] = followed
+        return made
+
+    def _lead_many(
+        self,
+        led: dict[Key, Flight],
+        wanted: Mapping[Key, tuple[Scope, T]],
+        compute: Callable[[Sequence[T]], list[object]],
+        ttl: float | None,
+    ) -> dict[Key, Make]:
+        made: dict[Key, Make] = {}
+        try:
+            mine = [key for key in led if self._claims is None or self._claims.acquire(key)]
+            with ExitStack() as ends:
+                claims = {key: ends.enter_context(_Released(self._claims, key)) for key in mine}
+                for flight in led.values():
+                    ends.enter_context(leading(flight))
+                for key, look in zip(led, self._store.find(list(led)), strict=True):  # landed since our miss?
+                    if look.make is not None:
+                        made[key] = look.make
+                mine = [key for key in mine if key not in made]
+                if mine:
+                    values, seconds = self.timed(lambda: compute([wanted[key][1] for key in mine]), len(mine))
+                    for key, value in zip(mine, values, strict=True):  # type: ignore[call-overload]
+                        scope, done = wanted[key][0], claims[key].hand_over()
+                        made[key] = self.keep(led[key], scope, value, seconds / len(mine), ttl, done)
+            for key, flight in led.items():
+                if key not in made:  # another process is at it
+                    scope, item = wanted[key]
+                    made[key] = self._lead(flight, scope, lambda item=item: compute([item])[0], ttl)  # type: ignore[misc]
+        except Exception as error:
+            for flight in led.values():
+                self._flights.fail(flight, error)
+            raise
+        except BaseException:
+            for flight in led.values():
+                self._flights.abandon(flight)
+            raise
+        for key, flight in led.items():
+            self._flights.land(flight, made[key])
+        return made
+
+    # Steps ----------------------------------------------------------------------------------------------------------
+
+    def claim(self, key: Key, found: list[Make]) -> Iterator[float]:
+        """Become the only leader of this machine. Yields seconds to sleep; ends with the claim held, or with
+        `found` filled because another process stored the value, or (patience over) without either."""
+        waited, pause = 0.0, self._settings.poll_seconds
+        while True:
+            claimed = self._claims is None or self._claims.acquire(key)
+            look: Lookup = self._store.find([key])[0]  # another caller may have landed between our miss and now
+            if look.make is not None:
+                found.append(look.make)
+                if claimed and self._claims is not None:
+                    self._claims.release(key)
+                return
+            if claimed or waited >= self._settings.patience_seconds:
+                return
+            yield pause
+            waited += pause
+            pause = min(pause * 1.5, 20 * self._settings.poll_seconds)
+
+    def keep(
+        self, flight: Flight, scope: Scope, value: object, seconds: float, ttl: float | None, done: Callable[[], None]
+    ) -> Make:
+        """Store a computed value; whatever fails, the caller gets its value."""
+        key = flight.key
+        if flight.doomed:
+            done()
+            return partial(_same, value)
+        try:
+            make = self._store.put(key, scope, value, cost=seconds, ttl=ttl, done=done).make
+        except UnsupportedValueError as error:
+            self._store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
+            return partial(_same, value)
+        except (MMCacheError, OSError) as error:
+            self._store.emit(Failed("cache", f"not stored: {error}", key))
+            return partial(_same, value)
+        if flight.doomed:  # invalidated while we stored: that put must not survive
+            self._store.drop([key])
+        return make
+
+    def follow(self, flight: Flight) -> Make | None:
+        """Wait for a flight led elsewhere: its maker, None (leader gave up: try again) or `ALONE` (compute)."""
+        with self._flights.waiting(flight, blocking=True) as allowed:
+            if not allowed:
+                return ALONE
+            try:
+                return flight.future.result(self._settings.patience_seconds)
+            except TimeoutError:
+                if flight.future.done():  # the computation itself raised it
+                    raise
+                return ALONE
+
+    async def _follow_async(self, flight: Flight) -> Make | None:
+        with self._flights.waiting(flight, blocking=False) as allowed:
+            if not allowed:
+                return ALONE
+            try:
+                landed = asyncio.shield(asyncio.wrap_future(flight.future))
+                return await asyncio.wait_for(landed, self._settings.patience_seconds)
+            except TimeoutError:
+                if flight.future.done():
+                    raise
+                return ALONE
+
+    def timed(self, compute: Callable[[], object], count: int = 1) -> tuple[object, float]:
+        """Run the model; its value and the seconds it took."""
+        started = time.perf_counter()
+        value = compute()
+        seconds = time.perf_counter() - started
+        self._tally.computed(count, seconds)
+        return value, seconds
+
+    async def timed_async(
+        self, compute: Callable[[], object | Awaitable[object]], count: int = 1
+    ) -> tuple[object, float]:
+        """The async twin of `timed`."""
+        started = time.perf_counter()
+        if inspect.iscoroutinefunction(compute):
+            value = await compute()
+        else:
+            value = await asyncio.to_thread(compute)
+            if inspect.isawaitable(value):
+                value = await value
+        seconds = time.perf_counter() - started
+        self._tally.computed(count, seconds)
+        return value, seconds
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def ALONE() -> NoReturn:  # noqa: N802 - a marker, never called
+    """What `follow` returns when waiting could never end."""
+    raise AssertionError("ALONE is a marker")
+
+
+class _Released:
+    """Releases a claim at the end of the block, unless handing over passed that duty on."""
+
+    def __init__(self, claims: Claims | None, key: Key) -> None:
+        self._claims, self._key, self._handed_over = claims, key, False
+
+    def hand_over(self) -> Callable[[], None]:
+        self._handed_over = True
+        return self._release
+
+    def _release(self) -> None:
+        if self._claims is not None:
+            self._claims.release(self._key)
+
+    def __enter__(self) -> _Released:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._handed_over:
+            self._release()

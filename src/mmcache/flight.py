@@ -1,0 +1,127 @@
+"""Single flight: a thousand callers that miss one key cause one computation.
+
+In a process, threads and asyncio tasks share one `Flight`. Across processes a claim (an advisory lock that the
+kernel frees when its holder dies) elects the leader; others watch the shared tier. A caller never waits for itself:
+recursion and cycles between flights are found before waiting, and such a caller computes alone.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from mmcache.model.key import Key
+
+
+@dataclass(eq=False)
+class Flight:
+    """One computation under way. Its future gives a maker of fresh values, or None when the leader gave up."""
+
+    key: Key
+    thread: int = field(default_factory=threading.get_ident)
+    future: Future[Callable[[], object] | None] = field(default_factory=Future)
+    waits_for: set[Flight] = field(default_factory=set)
+    """Flights that this one's computation is waiting for."""
+    doomed: bool = False
+    """Invalidated meanwhile: its result is returned but not stored."""
+
+
+_led: ContextVar[tuple[Flight, ...]] = ContextVar("mmcache_led", default=())
+"""Flights that the running code computes for. A context variable, so that tasks and worker threads inherit it."""
+
+
+@contextmanager
+def leading(flight: Flight) -> Iterator[None]:
+    """What runs inside computes for `flight`."""
+    token = _led.set((*_led.get(), flight))
+    try:
+        yield
+    finally:
+        _led.reset(token)
+
+
+class SingleFlight:
+    """The flights of this process."""
+
+    def __init__(self) -> None:
+        self._reset()
+        alive = weakref.ref(self)
+
+        def forget() -> None:  # a forked child has none of its parent's threads, so none of its flights
+            if (here := alive()) is not None:
+                here._reset()
+
+        os.register_at_fork(after_in_child=forget)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._flights: dict[Key, Flight] = {}
+
+    def join(self, key: Key) -> tuple[Flight, bool]:
+        """The flight of `key`, and whether the caller leads it (and must `land`, `fail` or `abandon` it)."""
+        with self._lock:
+            flight = self._flights.get(key)
+            if flight is not None:
+                return flight, False
+            flight = self._flights[key] = Flight(key)
+            return flight, True
+
+    def land(self, flight: Flight, make: Callable[[], object]) -> None:
+        """The value is there: each follower calls `make`."""
+        self._end(flight)
+        flight.future.set_result(make)
+
+    def fail(self, flight: Flight, error: Exception) -> None:
+        """The computation raised: followers raise the same. Nothing is cached."""
+        self._end(flight)
+        flight.future.set_exception(error)
+
+    def abandon(self, flight: Flight) -> None:
+        """The leader was cancelled or interrupted: a follower takes over."""
+        self._end(flight)
+        flight.future.set_result(None)
+
+    def _end(self, flight: Flight) -> None:
+        with self._lock:
+            if self._flights.get(flight.key) is flight:
+                del self._flights[flight.key]
+
+    def doom(self, key: Key) -> None:
+        """`key` was invalidated: a flight under way must not store what it computes."""
+        with self._lock:
+            flight = self._flights.pop(key, None)  # later callers start afresh
+            if flight is not None:
+                flight.doomed = True
+
+    @contextmanager
+    def waiting(self, flight: Flight, *, blocking: bool) -> Iterator[bool]:
+        """Inside, the caller may wait for `flight` if told True; False = that could never end: compute alone.
+
+        `blocking` says that waiting would stop this whole thread (and with it any task that runs on it).
+        """
+        mine = _led.get()
+        with self._lock:
+            ahead, seen = [flight], {flight}
+            while ahead:
+                for other in ahead.pop().waits_for - seen:
+                    seen.add(other)
+                    ahead.append(other)
+            allowed = seen.isdisjoint(mine)
+            if blocking and flight.thread == threading.get_ident() and not flight.future.done():
+                allowed = False
+            if allowed:
+                for led in mine:
+                    led.waits_for.add(flight)
+        try:
+            yield allowed
+        finally:
+            if allowed:
+                with self._lock:
+                    for led in mine:
+                        led.waits_for.discard(flight)

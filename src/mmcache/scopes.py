@@ -1,0 +1,82 @@
+"""Scopes: which tenant, namespace and signature a key belongs to, and the gate that every stored frame passes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from blake3 import blake3
+
+from mmcache.codecs.pipeline import Chain, CodecSetting, choose
+from mmcache.keys.realm import RealmKeys
+from mmcache.model.errors import InvalidInputError
+from mmcache.model.frame import Frame
+from mmcache.model.key import Key
+from mmcache.model.signature import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One tenant's namespace under one signature. Nothing is shared between two scopes."""
+
+    digest: bytes
+    salt: bytes
+    signature: Signature
+    tenant: str
+    namespace: str
+    chain: Chain
+    """How its arrays are encoded at rest; a lossy chain's label is part of the signature."""
+
+    def content_id(self, key: Key) -> bytes:
+        """The input of `key` whatever the signature, within this realm: names the miss reason `signature`."""
+        return blake3(key.digest + key.region, key=self.salt).digest(length=16)
+
+
+class Scopes:
+    """Makes scopes and remembers them, so that a key is enough to store under it."""
+
+    def __init__(self, realms: RealmKeys, codec: CodecSetting) -> None:
+        self._realms = realms
+        self._codec = codec
+        self._lock = threading.Lock()
+        self._by_parts: dict[tuple[Signature, str, str], Scope] = {}
+        self._by_digest: dict[bytes, Scope] = {}
+
+    def of(self, signature: Signature, tenant: str, namespace: str) -> Scope:
+        """The scope of these parts; `signature.modality` chooses the chain."""
+        parts = (signature, tenant, namespace)
+        scope = self._by_parts.get(parts)
+        if scope is None:
+            chain = choose(signature.modality, self._codec)
+            signature = replace(signature, storage=chain.lossy_label)
+            salt = self._realms.salt(tenant, namespace)
+            scope = Scope(self._realms.scope(salt, signature), salt, signature, tenant, namespace, chain)
+            with self._lock:
+                self._by_parts[parts] = scope
+                self._by_digest[scope.digest] = scope
+        return scope
+
+    def find(self, key: Key) -> Scope | None:
+        """The scope that `key` was made in, if this cache made it."""
+        return self._by_digest.get(key.scope)
+
+    def require(self, key: Key) -> Scope:
+        """Like `find`; raises `InvalidInputError` for a foreign key."""
+        scope = self.find(key)
+        if scope is None:
+            raise InvalidInputError(f"{key!r} was not made by this cache; make it with cache.key(…)")
+        return scope
+
+    def gate(self, key: Key, frame: Frame) -> bool:
+        """Whether `frame` may answer `key`: same key, and its declared realm and signature give the key's scope.
+
+        Runs on every read from a tier below memory; nothing of the payload is decoded before it.
+        """
+        header = frame.header
+        if header.key != key:
+            return False
+        scope = self.find(key)
+        if scope is not None:
+            return header.signature == scope.signature.digest
+        salt = self._realms.salt(header.tenant, header.namespace)
+        return self._realms.scope_of(salt, header.signature) == key.scope

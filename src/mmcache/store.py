@@ -1,0 +1,285 @@
+"""`Store`: the tiers as one. Finds and gates frames, promotes them, stores new ones everywhere, says why not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from mmcache.admission.base import Admission, Admit, Reject
+from mmcache.codecs.pipeline import Thawed, freeze, thaw
+from mmcache.codecs.structure import Structures
+from mmcache.events import Events
+from mmcache.model.block import Facts
+from mmcache.model.clock import Clock
+from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError, UnsupportedValueError
+from mmcache.model.event import (
+    Event,
+    Evicted,
+    EvictReason,
+    Failed,
+    MissReason,
+    Moved,
+    Refused,
+    RefuseReason,
+    Stored,
+)
+from mmcache.model.frame import Frame
+from mmcache.model.key import Key
+from mmcache.policies.base import Policy
+from mmcache.scopes import Scope, Scopes
+from mmcache.settings import MemorySettings
+from mmcache.tiers.base import Found, Tier
+from mmcache.tiers.memory import MemoryTier
+from mmcache.tiers.write_behind import WriteBehind
+from mmcache.ttl.base import Lifetime
+
+GHOSTS = 65_536
+"""Evicted keys remembered, to tell `evicted` from `absent`."""
+
+Make = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a lookup found."""
+
+    make: Make | None
+    """Makes the value, fresh each call; None = miss."""
+    tier: str = ""
+    reason: MissReason = MissReason.ABSENT
+    frame: Frame | None = None
+
+    @property
+    def saved(self) -> float:
+        """Seconds of compute that the hit saved."""
+        return self.frame.header.cost if self.frame is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a put: the maker of what hits will get, and whether any tier took it."""
+
+    make: Make
+    kept: bool
+
+
+class SignatureIndex(Protocol):
+    """Which signatures were seen for a content: only to name the miss reason `signature`."""
+
+    def seen(self, content_id: bytes) -> Iterable[bytes]: ...
+    def note(self, content_id: bytes, signature: bytes) -> None: ...
+
+
+class RecentSignatures:
+    """The in-process index, for caches without a disk; the oldest contents are forgotten."""
+
+    def __init__(self, capacity: int = GHOSTS) -> None:
+        self._capacity = capacity
+        self._seen: dict[bytes, frozenset[bytes]] = {}
+
+    def seen(self, content_id: bytes) -> Iterable[bytes]:
+        return self._seen.get(content_id, ())
+
+    def note(self, content_id: bytes, signature: bytes) -> None:
+        self._seen[content_id] = self._seen.pop(content_id, frozenset()) | {signature}
+        while len(self._seen) > self._capacity:
+            self._seen.pop(next(iter(self._seen)), None)
+
+
+ABSENT = Lookup(None)
+
+# The most telling reason wins when tiers disagree.
+_TELLING = [
+    MissReason.CORRUPT, MissReason.SIGNATURE, MissReason.DENIED, MissReason.EXPIRED, MissReason.STALE_LEASE,
+    MissReason.TIMEOUT, MissReason.TIER_DOWN, MissReason.EVICTED, MissReason.ABSENT,
+]  # fmt: skip
+
+
+class Store:
+    """Memory first, then the lower tiers in order. No error of a tier leaves it: it becomes an event."""
+
+    def __init__(
+        self,
+        *,
+        memory: MemorySettings,
+        policy: Policy,
+        lower: Sequence[Tier],
+        scopes: Scopes,
+        structures: Structures,
+        admission: Admission,
+        lifetime: Lifetime,
+        clock: Clock,
+        events: Events,
+        signatures: SignatureIndex,
+    ) -> None:
+        self.lower = list(lower)
+        self._scopes, self._structures, self._events = scopes, structures, events
+        self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
+        self._ghosts: dict[Key, None] = {}
+        self._ghost_lock = threading.Lock()
+        self.memory = MemoryTier(memory, policy, self._thaw, clock=clock, emit=self.emit)
+
+    def _thaw(self, frame: Frame) -> Thawed:
+        return thaw(frame, self._structures)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on; remember what was evicted for space."""
+        if isinstance(event, Evicted) and event.reason is EvictReason.SPACE:
+            with self._ghost_lock:
+                self._ghosts[event.key] = None
+                if len(self._ghosts) > GHOSTS:
+                    del self._ghosts[next(iter(self._ghosts))]
+        self._events.emit(event)
+
+    def find(self, keys: Sequence[Key]) -> list[Lookup]:
+        """Look all keys up, a batch a tier, in the order of `keys`."""
+        found = [self._find_near(key) for key in keys]
+        for tier in self.lower:
+            missing = [i for i, look in enumerate(found) if look.make is None]
+            if not missing:
+                break
+            for i, look in zip(missing, self._find_below(tier, [keys[i] for i in missing]), strict=True):
+                if look.make is not None or _TELLING.index(look.reason) < _TELLING.index(found[i].reason):
+                    found[i] = look
+        return [self.name_miss(key, look) for key, look in zip(keys, found, strict=True)]
+
+    def _find_near(self, key: Key) -> Lookup:
+        entry = self.memory.entry(key)
+        if isinstance(entry, MissReason):
+            return Lookup(None, reason=entry)
+        value, make, _, frame, _ = entry
+        return Lookup(make or (lambda: value), self.memory.name, frame=frame)
+
+    def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
+        try:
+            return [self._accept(tier, key, found) for key, found in zip(keys, tier.get(keys), strict=True)]
+        except (MMCacheError, OSError, ValueError) as error:
+            self.emit(Failed(tier.name, f"lookup failed: {error}"))
+            return [Lookup(None, reason=MissReason.TIER_DOWN)] * len(keys)
+
+    def _accept(self, tier: Tier, key: Key, found: Found | MissReason) -> Lookup:
+        if isinstance(found, MissReason):
+            return Lookup(None, reason=found)
+        if found.deadline is not None and found.deadline <= self._clock.monotonic():
+            return Lookup(None, reason=MissReason.EXPIRED)
+        if not self._scopes.gate(key, found.frame):
+            self.emit(Failed(tier.name, "refused at the gate: another key's, tenant's or signature's frame", key))
+            return Lookup(None, reason=MissReason.SIGNATURE)
+        try:
+            make: Make = self._thaw(found.frame).value
+            make()  # a decoder that fails must fail here, before the memory tier relies on it
+            refused = self.memory.put([found.frame], [found.deadline])[0]
+        except UnsupportedValueError as error:
+            self.emit(Failed(tier.name, f"cannot be rebuilt here: {error}", key))
+            return Lookup(None, reason=MissReason.SIGNATURE)
+        except (CodecError, CorruptFrameError) as error:
+            self.emit(Failed(tier.name, f"cannot be decoded: {error}", key))
+            self._drop_from(tier, [key])
+            return Lookup(None, reason=MissReason.CORRUPT)
+        if refused is None:
+            self.emit(Moved(key, tier.name, self.memory.name))
+        return Lookup(make, tier.name, frame=found.frame)
+
+    def name_miss(self, key: Key, look: Lookup = ABSENT) -> Lookup:
+        """Tell `absent` apart: evicted earlier, or here under another signature."""
+        if look.make is not None or look.reason is not MissReason.ABSENT:
+            return look
+        if key in self._ghosts:
+            return Lookup(None, reason=MissReason.EVICTED)
+        scope = self._scopes.find(key)
+        if scope is not None and any(
+            other != scope.signature.digest for other in self._signatures.seen(scope.content_id(key))
+        ):
+            return Lookup(None, reason=MissReason.SIGNATURE)
+        return look
+
+    def freeze(self, key: Key, scope: Scope, value: object, cost: float) -> tuple[Frame, Make]:
+        """The frame of a value, and the maker of what hits will get. Raises `UnsupportedValueError`."""
+        frame = freeze(
+            value, key=key, signature=scope.signature, modality=scope.signature.modality, tenant=scope.tenant,
+            namespace=scope.namespace, cost=cost, created=self._clock.wall(), chain=scope.chain,
+            structures=self._structures,
+        )  # fmt: skip
+        return frame, self._thaw(frame).value
+
+    def put(
+        self, key: Key, scope: Scope, value: object, *, cost: float, ttl: float | None, done: Callable[[], None]
+    ) -> Kept:
+        """Store everywhere that takes it. An older value of `key` never outlives a put, even a refused one.
+
+        `cost` in seconds; `ttl` in seconds, None = the lifetime decides. `done` is called once the block is readable
+        by other processes, or cannot be. Raises `UnsupportedValueError` when the value cannot be stored at all.
+        """
+        handed_over = False
+        try:
+            frame, make = self.freeze(key, scope, value, cost)
+            facts = Facts(frame.size, cost, scope.signature.modality, scope.tenant)
+            now = self._clock.monotonic()
+            verdict = self._admission.judge(key, facts, now)
+            if not isinstance(verdict, Admit):
+                reason = verdict.reason if isinstance(verdict, Reject) else RefuseReason.ADMISSION
+                self.drop([key])
+                self.emit(Refused(key, "cache", reason))
+                return Kept(make, False)
+            deadline = self._lifetime.deadline(key, facts, now) if ttl is None else now + ttl
+            if deadline is not None and deadline <= now:
+                self.drop([key])
+                return Kept(make, False)
+            kept = self._report(key, self.memory, self.memory.put([frame], [deadline])[0], facts)
+            for tier in self.lower:
+                hand = None if handed_over else partial(self._written, key, scope, done)
+                taken, handed = self._put_below(tier, frame, deadline, facts, hand)
+                kept, handed_over = kept or taken, handed_over or handed
+            if not handed_over:
+                self._signatures.note(scope.content_id(key), scope.signature.digest)
+            return Kept(make, kept)
+        finally:
+            if not handed_over:
+                done()
+
+    def _written(self, key: Key, scope: Scope, done: Callable[[], None]) -> None:
+        self._signatures.note(scope.content_id(key), scope.signature.digest)
+        done()
+
+    def _put_below(
+        self, tier: Tier, frame: Frame, deadline: float | None, facts: Facts, done: Callable[[], None] | None
+    ) -> tuple[bool, bool]:
+        """(taken, whether `done` was handed over)."""
+        try:
+            if isinstance(tier, WriteBehind):
+                refused = tier.put_then(frame, deadline, done)
+                return self._report(frame.key, tier, refused, facts), done is not None
+            return self._report(frame.key, tier, tier.put([frame], [deadline])[0], facts), False
+        except (MMCacheError, OSError) as error:
+            self.emit(Failed(tier.name, f"put failed: {error}", frame.key))
+            return False, False
+
+    def _report(self, key: Key, tier: Tier, refused: RefuseReason | None, facts: Facts) -> bool:
+        if refused is None:
+            self.emit(Stored(key, tier.name, facts.size, facts.cost))
+        else:
+            self.emit(Refused(key, tier.name, refused))
+        return refused is None
+
+    def drop(self, keys: Iterable[Key]) -> int:
+        """Forget keys in every tier; in how many tiers the fullest had them."""
+        keys = list(keys)
+        return max(self.memory.drop(keys), *(self._drop_from(tier, keys) for tier in self.lower), 0)
+
+    def _drop_from(self, tier: Tier, keys: list[Key]) -> int:
+        try:
+            return tier.drop(keys)
+        except (MMCacheError, OSError) as error:
+            self.emit(Failed(tier.name, f"drop failed: {error}", keys[0] if keys else None))
+            return 0
+
+    def each(self, action: Callable[[Tier], None]) -> None:
+        """Do something to every tier; failures become events."""
+        for tier in (self.memory, *self.lower):
+            try:
+                action(tier)
+            except (MMCacheError, OSError) as error:
+                self.emit(Failed(tier.name, str(error)))

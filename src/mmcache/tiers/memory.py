@@ -1,0 +1,312 @@
+"""The memory tier: a dict, a lossy recency ring, and a policy behind one lock that hits never take.
+
+A hit is a dict read, a deadline check, a ring append and a counter: all single C calls under the interpreter
+lock, so threads need no lock of ours (the idea is Caffeine's read buffer). Writes, evictions and the maintenance
+pass that drains the ring into the policy are serialised.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from mmcache.model.block import Facts
+from mmcache.model.clock import Clock, SystemClock
+from mmcache.model.errors import IntegrityError, TierClosedError
+from mmcache.model.event import Event, Evicted, EvictReason, Expired, MissReason, RefuseReason
+from mmcache.model.frame import Frame
+from mmcache.model.key import Key
+from mmcache.settings import MemorySettings
+from mmcache.tiers.base import Deadline, Found, Held, TierStats
+
+ENTRY_OVERHEAD_BYTES = 1536
+"""What one entry's Python objects take besides the payload (measured: header, leaf, array view, dict slots)."""
+
+
+class Evictor(Protocol):
+    """What this tier needs of a policy (see `policies.base.Policy`)."""
+
+    def add(self, key: Key, facts: Facts, now: float) -> None: ...
+    def touch(self, key: Key, now: float) -> None: ...
+    def drop(self, key: Key) -> None: ...
+    def victims(self, now: float) -> Iterator[Key]: ...
+
+
+class Thawed(Protocol):
+    """A frame made usable (see `codecs.pipeline.Thawed`)."""
+
+    @property
+    def constant(self) -> bool:
+        """Whether one object may be handed to every caller."""
+
+    @property
+    def value(self) -> Callable[[], object]:
+        """Makes the value, fresh each call."""
+
+
+Entry = tuple[object, Callable[[], object] | None, Deadline, Frame, int]
+"""(constant value, or maker of fresh values, deadline, frame, bytes charged)."""
+
+
+def charged_bytes(frame: Frame) -> int:
+    """Bytes that a frame is charged for: payload, skeleton and the entry's own objects."""
+    return frame.size + memoryview(frame.header.tree).nbytes + ENTRY_OVERHEAD_BYTES
+
+
+class MemoryTier:
+    """Frames in this process's memory, ready to be handed out. Never holds more than its limit."""
+
+    name = "memory"
+
+    def __init__(
+        self,
+        settings: MemorySettings,
+        policy: Evictor,
+        thaw: Callable[[Frame], Thawed],
+        *,
+        clock: Clock | None = None,
+        emit: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.settings = settings
+        self._policy = policy
+        self._thaw = thaw
+        self._clock = clock or SystemClock()
+        self._emit = emit
+        self._entries: dict[Key, Entry] = {}
+        self._pins: dict[Key, int] = {}
+        self._bytes = 0
+        self._pinned_bytes = 0
+        self._lock = threading.RLock()
+        self._ring: deque[Key] = deque(maxlen=settings.recency_ring)
+        self._hits = itertools.count()
+        self._closed = False
+        _hold_lock_over_fork(self)
+        self.peek: Callable[..., object] = self._make_peek()
+        """`peek(key, default=None)`: the value if it is here and alive. The hot path; see `_make_peek`."""
+
+    def _make_peek(self) -> Callable[..., object]:
+        # A closure, because cell variables cost less than attributes; this runs on every hit.
+        entry_of = self._entries.get
+        touched = self._ring.append
+        count_hit = self._hits.__next__  # atomic: one C call, so the count is exact without a lock
+        monotonic = self._clock.monotonic
+
+        def peek(key: Key, default: object = None) -> object:
+            entry = entry_of(key)
+            if entry is None:
+                return default
+            value, make, deadline, _, _ = entry
+            if deadline is not None and deadline <= monotonic():
+                return default
+            touched(key)
+            count_hit()
+            return value if make is None else make()
+
+        return peek
+
+    @property
+    def hits(self) -> int:
+        """Exact number of hits since the start."""
+        return int(repr(self._hits)[len("count(") : -1])  # reading a `count` without advancing it
+
+    def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
+        """See `Tier.get`. Counts a hit for each key found."""
+        self._check_open()
+        entries = [self.entry(key) for key in keys]
+        return [e if isinstance(e, MissReason) else Found(e[3], e[2]) for e in entries]
+
+    def look(self, key: Key) -> Found | MissReason:
+        """Like `get` of one key, but no hit is counted and no recency changes."""
+        entry = self._entries.get(key)
+        return MissReason.ABSENT if entry is None else Found(entry[3], entry[2])
+
+    def entry(self, key: Key) -> Entry | MissReason:
+        """The entry of `key`, counted as a hit, or why there is none."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return MissReason.ABSENT
+        deadline = entry[2]
+        if deadline is not None and deadline <= self._clock.monotonic():
+            self._expire(key, entry)
+            return MissReason.EXPIRED
+        self._ring.append(key)
+        next(self._hits)
+        return entry
+
+    def _expire(self, key: Key, entry: Entry) -> None:
+        with self._lock:
+            if self._entries.get(key) is entry:
+                self._remove(key)
+                self._emit(Expired(key, self.name))
+
+    def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
+        """See `Tier.put`. Evicts first, so the limit holds at every moment."""
+        self._check_open()
+        with self._lock:
+            now = self._clock.monotonic()
+            self.maintain(now)
+            return [self._put_one(frame, deadline, now) for frame, deadline in zip(frames, deadlines, strict=True)]
+
+    def _put_one(self, frame: Frame, deadline: Deadline, now: float) -> RefuseReason | None:
+        key, header, size = frame.key, frame.header, charged_bytes(frame)
+        thawed = self._thaw(frame)
+        pins = self._pins.get(key, 0)
+        self._remove(key)  # whatever follows: an older value must not outlive its replacement
+        if size > self.settings.limit_bytes * self.settings.largest_share:
+            return RefuseReason.TOO_LARGE
+        if pins and self._pinned_bytes + size > self._pinnable_bytes():
+            pins = 0
+        if not self._make_room(size, now):
+            return RefuseReason.PINNED
+        entry: Entry = (thawed.value(), None, deadline, frame, size) if thawed.constant else (
+            None, thawed.value, deadline, frame, size
+        )  # fmt: skip
+        self._entries[key] = entry
+        self._bytes += size
+        if pins:
+            self._pins[key] = pins
+            self._pinned_bytes += size
+        self._policy.add(key, Facts(size, header.cost, header.modality, header.tenant), now)
+        return None
+
+    def _make_room(self, size: int, now: float) -> bool:
+        excess = self._bytes + size - self.settings.limit_bytes
+        if excess <= 0:
+            return True
+        chosen = []
+        for key in self._policy.victims(now):
+            if key in self._pins or key not in self._entries:
+                continue
+            chosen.append(key)
+            excess -= self._charge(key)
+            if excess <= 0:
+                break
+        else:
+            return False  # nothing is evicted for a block that would not fit anyway
+        for key in chosen:
+            charge = self._charge(key)
+            self._remove(key)
+            self._emit(Evicted(key, self.name, EvictReason.SPACE, charge))
+        return True
+
+    def _charge(self, key: Key) -> int:
+        entry = self._entries.get(key)
+        return entry[4] if entry else 0
+
+    def _remove(self, key: Key) -> bool:
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return False
+        self._bytes -= entry[4]
+        if self._pins.pop(key, 0):
+            self._pinned_bytes -= entry[4]
+        self._policy.drop(key)
+        return True
+
+    def maintain(self, now: float | None = None) -> list[Key]:
+        """Drain the recency ring into the policy; the keys touched since the last pass (some may be lost)."""
+        with self._lock:
+            now = self._clock.monotonic() if now is None else now
+            touched = []
+            for _ in range(len(self._ring)):  # hits go on meanwhile: bounded by the length seen first
+                try:
+                    key = self._ring.popleft()
+                except IndexError:
+                    break
+                touched.append(key)
+                self._policy.touch(key, now)
+            return touched
+
+    def pin(self, key: Key) -> bool:
+        """Keep `key` from eviction until `unpin`; False when it is not here or the pinned share is used up."""
+        with self._lock:
+            charge = self._charge(key)
+            if not charge:
+                return False
+            if key not in self._pins:
+                if self._pinned_bytes + charge > self._pinnable_bytes():
+                    return False
+                self._pinned_bytes += charge
+            self._pins[key] = self._pins.get(key, 0) + 1
+            return True
+
+    def unpin(self, key: Key) -> None:
+        """Take one pin back."""
+        with self._lock:
+            count = self._pins.get(key, 0)
+            if count > 1:
+                self._pins[key] = count - 1
+            elif count:
+                del self._pins[key]
+                self._pinned_bytes -= self._charge(key)
+
+    def _pinnable_bytes(self) -> float:
+        return self.settings.limit_bytes * self.settings.pinned_share
+
+    def drop(self, keys: Iterable[Key]) -> int:
+        """See `Tier.drop`. Pinned blocks go too: a pin delays eviction, never invalidation."""
+        self._check_open()
+        with self._lock:
+            return sum([self._remove(key) for key in keys])
+
+    def scan(self) -> Iterator[Held]:
+        """See `Tier.scan`."""
+        self._check_open()
+        for key, (_, _, deadline, frame, size) in list(self._entries.items()):
+            h = frame.header
+            yield Held(key, size, deadline, h.created, h.tenant, h.namespace, h.model, h.modality)
+
+    def flush(self) -> None:
+        """Nothing to do: memory is not durable."""
+
+    def stats(self) -> TierStats:
+        """Blocks and bytes now; `hits` is exact."""
+        detail: dict[str, int | float | str] = {"hits": self.hits, "pinned_bytes": self._pinned_bytes}
+        return TierStats(len(self._entries), self._bytes, self.settings.limit_bytes, detail)
+
+    def check_integrity(self) -> None:
+        """Raise `IntegrityError` when counts, limit, pins or policy disagree with the map."""
+        with self._lock:
+            total = sum(entry[4] for entry in self._entries.values())
+            if total != self._bytes:
+                raise IntegrityError(f"{self._bytes} bytes counted, {total} held")
+            if self._bytes > self.settings.limit_bytes:
+                raise IntegrityError(f"{self._bytes} bytes held, the limit is {self.settings.limit_bytes}")
+            if sum(self._charge(key) for key in self._pins) != self._pinned_bytes:
+                raise IntegrityError("pinned bytes do not add up")
+            if set(self._policy.victims(self._clock.monotonic())) != set(self._entries):
+                raise IntegrityError("the policy knows other keys than the map")
+            for key, entry in self._entries.items():
+                if entry[3].key != key:
+                    raise IntegrityError(f"{key} holds the frame of {entry[3].key}")
+
+    def close(self) -> None:
+        """Forget everything. Values that callers hold stay readable."""
+        with self._lock:
+            self._closed = True
+            for key in list(self._entries):
+                self._remove(key)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TierClosedError("the memory tier is closed; open a new Cache")
+
+
+def _hold_lock_over_fork(tier: MemoryTier) -> None:
+    # A child must never inherit the lock from a thread that does not exist there, nor a half-done update.
+    alive = weakref.ref(tier)
+
+    def acquire() -> None:
+        if (here := alive()) is not None:
+            here._lock.acquire()
+
+    def release() -> None:
+        if (here := alive()) is not None:
+            here._lock.release()
+
+    os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)

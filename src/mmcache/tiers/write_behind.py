@@ -1,0 +1,178 @@
+"""`WriteBehind`: a tier whose puts return at once and are written by one thread; bounded, ordered, flushable."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from mmcache.model.errors import MMCacheError, TierClosedError
+from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
+from mmcache.model.frame import Frame
+from mmcache.model.key import Key
+from mmcache.tiers.base import Deadline, Found, Held, Tier, TierStats
+
+Done = Callable[[], None]
+
+
+class WriteBehind:
+    """Wraps a tier. Reads see pending writes; a drop waits for the write it races with."""
+
+    def __init__(self, inner: Tier, *, backlog_bytes: int, emit: Callable[[Event], None] = lambda event: None) -> None:
+        self.name = inner.name
+        self.inner = inner
+        self.refused = 0
+        """Puts refused because the backlog was full."""
+        self._backlog_bytes = backlog_bytes
+        self._emit = emit
+        self._closed = False
+        self._reset()
+        _revive_after_fork(self)
+
+    def _reset(self) -> None:
+        # Also what a forked child does: the parent's thread does not exist there, its pending writes are the parent's.
+        self._changed = threading.Condition()
+        self._write_lock = threading.Lock()
+        self._pending: dict[Key, tuple[Frame, Deadline, Done | None]] = {}
+        self._writing: dict[Key, tuple[Frame, Deadline, Done | None]] = {}
+        self._pending_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    def put_then(self, frame: Frame, deadline: Deadline, done: Done | None) -> RefuseReason | None:
+        """Queue one frame; `done` is called when it is readable by other processes, or has failed, or is refused."""
+        reason: RefuseReason | None = None
+        replaced: Done | None = None
+        with self._changed:
+            if self._closed:
+                raise TierClosedError(f"the {self.name} tier is closed; open a new Cache")
+            if self._pending_bytes + frame.size > self._backlog_bytes and self._pending:
+                self.refused += 1
+                reason = RefuseReason.BACKLOG
+            else:
+                old = self._pending.pop(frame.key, None)
+                if old is not None:
+                    self._pending_bytes -= old[0].size
+                    replaced = old[2]
+                self._pending[frame.key] = (frame, deadline, done)
+                self._pending_bytes += frame.size
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=f"mmcache-{self.name}", daemon=True)
+                    self._thread.start()
+                self._changed.notify_all()
+        if replaced is not None:
+            replaced()
+        if reason is not None:
+            # An older value must not outlive its replacement that was refused.
+            self.drop([frame.key])
+            if done is not None:
+                done()
+        return reason
+
+    def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
+        """See `Tier.put`."""
+        return [self.put_then(frame, deadline, None) for frame, deadline in zip(frames, deadlines, strict=True)]
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._pending) or self._closed)
+                if not self._pending:
+                    return
+            self._write_batch()
+
+    def _write_batch(self) -> None:
+        with self._write_lock:
+            with self._changed:
+                batch = self._writing = self._pending
+                self._pending, self._pending_bytes = {}, 0
+            try:
+                frames, deadlines = [f for f, _, _ in batch.values()], [d for _, d, _ in batch.values()]
+                for key, reason in zip(batch, self.inner.put(frames, deadlines), strict=True):
+                    if reason is not None:
+                        self._emit(Refused(key, self.name, reason))
+            except (MMCacheError, OSError) as error:
+                self._emit(Failed(self.name, f"{len(batch)} writes lost: {error}"))
+            finally:
+                with self._changed:
+                    self._writing = {}
+                    self._changed.notify_all()
+                for _, _, done in batch.values():
+                    if done is not None:
+                        done()
+
+    def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
+        """See `Tier.get`; pending writes are visible."""
+        if not self._pending and not self._writing:
+            return self.inner.get(keys)
+        with self._changed:
+            waiting = {key: self._pending.get(key) or self._writing.get(key) for key in keys}
+        below = iter(self.inner.get([key for key in keys if waiting[key] is None]))
+        found: list[Found | MissReason] = []
+        for key in keys:
+            held = waiting[key]
+            found.append(next(below) if held is None else Found(held[0], held[1]))
+        return found
+
+    def drop(self, keys: Iterable[Key]) -> int:
+        """See `Tier.drop`."""
+        keys = list(keys)
+        released: list[Done] = []
+        waiting = 0
+        with self._changed:
+            for key in keys:
+                if (held := self._pending.pop(key, None)) is not None:
+                    waiting += 1
+                    self._pending_bytes -= held[0].size
+                    if held[2] is not None:
+                        released.append(held[2])
+        for done in released:
+            done()
+        with self._write_lock:
+            return max(waiting, self.inner.drop(keys))
+
+    def scan(self) -> Iterator[Held]:
+        """See `Tier.scan`; pending writes are written first."""
+        self._drain()
+        return self.inner.scan()
+
+    def _drain(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._pending and not self._writing)
+
+    def flush(self) -> None:
+        """Return when every accepted put is durable."""
+        self._drain()
+        self.inner.flush()
+
+    def stats(self) -> TierStats:
+        """The inner tier's gauges and the backlog's."""
+        inner = self.inner.stats()
+        backlog: dict[str, int | float | str] = {
+            "pending": len(self._pending) + len(self._writing),
+            "pending_bytes": self._pending_bytes,
+            "refused_backlog": self.refused,
+        }
+        return TierStats(inner.blocks, inner.bytes, inner.limit_bytes, inner.detail | backlog)
+
+    def close(self) -> None:
+        """Write what is pending, make it durable, release the inner tier."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self.inner.close()
+
+
+def _revive_after_fork(tier: WriteBehind) -> None:
+    alive = weakref.ref(tier)
+
+    def revive() -> None:
+        if (here := alive()) is not None:
+            here._reset()
+
+    os.register_at_fork(after_in_child=revive)

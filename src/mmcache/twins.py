@@ -1,0 +1,57 @@
+"""`cache.a`: the async twins. Memory hits are answered in place; anything that may block runs in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from mmcache.model.key import Key
+
+if TYPE_CHECKING:
+    from mmcache.cache import Cache
+
+_MISSING = object()
+
+
+class AsyncCache:
+    """The same cache for coroutines; shares tiers, flights and counters with the sync methods."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    def peek(self, key: Key, default: object = None) -> object:
+        """See `Cache.peek`; never blocks, so it needs no await."""
+        return self._cache.peek(key, default)
+
+    async def get(self, key: Key, default: object = None) -> object:
+        """See `Cache.get`."""
+        value = self._cache.peek(key, _MISSING)
+        return await asyncio.to_thread(self._cache.get, key, default) if value is _MISSING else value
+
+    async def put(self, key: Key, value: object, *, cost: float = 0.0, ttl: float | None = None) -> bool:
+        """See `Cache.put`."""
+        return await asyncio.to_thread(self._cache.put, key, value, cost=cost, ttl=ttl)
+
+    async def get_or_compute(
+        self,
+        key: Key,
+        compute: Callable[[], object | Awaitable[object]],
+        *,
+        ttl: float | None = None,
+        bypass: bool = False,
+    ) -> object:
+        """See `Cache.get_or_compute`; `compute` may be a coroutine function or a plain one (run in a thread)."""
+        return await self._cache.answer_async(key, compute, ttl=ttl, bypass=bypass)
+
+    async def invalidate(self, keys: Key | Iterable[Key]) -> int:
+        """See `Cache.invalidate`."""
+        return await asyncio.to_thread(self._cache.invalidate, keys)
+
+    async def flush(self) -> None:
+        """See `Cache.flush`."""
+        await asyncio.to_thread(self._cache.flush)
+
+    async def close(self) -> None:
+        """See `Cache.close`."""
+        await asyncio.to_thread(self._cache.close)
