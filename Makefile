@@ -1,25 +1,29 @@
-# Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
+# Two commands matter: `make demo` and `make test`. Each sets up all that it needs. `make help` lists the rest.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-ASSETS := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/demo-assets.txt
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+BUILT  := pyproject.toml setup.py constraints.txt src/mmcache/codecs/_kernels.c
 
-.PHONY: demo test test-all lint types imports bench docs clean
+.PHONY: help setup demo test test-all lint types imports examples bench docs clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mmcache needs Python 3.11 or later: make PYTHON=python3.12 …"; exit 1; }
+	.ci/setup $(PYTHON) $(VENV)
 
-$(VENV)/.demo-ready: pyproject.toml setup.py constraints.txt requirements/demo.txt requirements/demo-assets.txt src/mmcache/codecs/_kernels.c | $(BIN)/python
-	$(PIP) -r requirements/demo.txt
-	$(ASSETS)
+$(VENV)/.demo-ready: $(BUILT) requirements/demo.txt requirements/demo-assets.txt | $(BIN)/python
+	$(PIP) -c constraints.txt -r requirements/demo.txt
+	$(PIP) --no-deps -r requirements/demo-assets.txt
 	touch $@
 
-$(VENV)/.test-ready: pyproject.toml setup.py constraints.txt requirements/test.txt requirements/demo.txt requirements/demo-assets.txt src/mmcache/codecs/_kernels.c | $(BIN)/python
-	$(PIP) -r requirements/test.txt -r requirements/demo.txt
-	$(ASSETS)
-	touch $@ $(VENV)/.demo-ready
+$(VENV)/.test-ready: $(VENV)/.demo-ready requirements/test.txt requirements/docs.txt
+	$(PIP) -c constraints.txt -r requirements/test.txt -r requirements/docs.txt
+	touch $@
+
+setup: $(VENV)/.test-ready  ## everything that development needs, into .venv
 
 demo: $(VENV)/.demo-ready  ## the main job on real input: cold, cached, restarted
 	$(BIN)/mmcache demo
@@ -33,7 +37,13 @@ types: $(VENV)/.test-ready
 imports: $(VENV)/.test-ready
 	$(BIN)/lint-imports
 
-test: lint types imports  ## everything that is quick: under 15 minutes on 2 cores
+examples: $(VENV)/.test-ready  ## run every example
+	for example in examples/[0-9]*.py; do echo "$$example"; $(BIN)/python "$$example" || exit 1; done
+
+docs: $(VENV)/.test-ready  ## the API reference, into build/docs
+	$(BIN)/pdoc --docformat google --output-directory build/docs mmcache '!mmcache.lab' '!mmcache.cli' '!mmcache.codecs._kernels'
+
+test: lint types imports docs  ## everything that is quick: under 15 minutes on 2 cores
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real models, every lab table
