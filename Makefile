@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-BUILT  := pyproject.toml setup.py constraints.txt src/mmcache/codecs/_kernels.c
+BUILT  := pyproject.toml setup.py constraints.txt $(wildcard src/mmcache/*/*.c)
 
 .PHONY: help setup demo test test-all lint types imports examples bench docs clean
 
