@@ -40,7 +40,23 @@ _HOMES = {
     "UnversionedModelError": "mmcache.model.errors",
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]
+__all__ = [
+    "Cache",
+    "CacheStats",
+    "ContentOptions",
+    "Encoder",
+    "Explanation",
+    "InvalidInputError",
+    "Key",
+    "MMCacheError",
+    "MissReason",
+    "Region",
+    "Settings",
+    "Signature",
+    "UnsupportedValueError",
+    "UnversionedModelError",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -143,10 +143,13 @@ class Cache:
             clock=self._clock,
             events=self.events,
             signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
+            below=self._get_below,
         )
         self._fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
         self.peek: Callable[..., Any] = self._store.memory.peek
         """`peek(key, default=None)`: the value if it is in memory. Never blocks, never reads a lower tier."""
+        self.get: Callable[..., Any] = self._store.memory.get_or_below
+        """`get(key, default=None)`: the stored value from the nearest tier. Arrays are read-only views."""
         self.a = AsyncCache(self)
         """The async twins."""
         if self.mode != "on":
@@ -227,13 +230,7 @@ class Cache:
 
     # Lookup ---------------------------------------------------------------------------------------------------------
 
-    def get(self, key: Key, default: Any = None) -> Any:
-        """The stored value of `key` from the nearest tier, or `default`. Arrays are read-only views."""
-        value = self.peek(key, _MISSING)
-        if value is not _MISSING:
-            return value
-        if self.mode != "on":
-            return default
+    def _get_below(self, key: Key, default: Any) -> Any:
         make = self.look_up([key])[0].make
         return default if make is None else make()
 
@@ -321,7 +318,7 @@ class Cache:
     # Checks ---------------------------------------------------------------------------------------------------------
 
     def _check_due(self) -> bool:
-        return self.mode == "shadow" or (self._verify_share > 0.0 and random.random() < self._verify_share)  # noqa: S311
+        return self.mode == "shadow" or (self._verify_share > 0.0 and random.random() < self._verify_share)
 
     def _checked(self, key: Key, look: Lookup, value: Any) -> Any:
         """Compare a hit with its recomputed value; when they differ, the new one is stored. Returns the new one."""
@@ -342,7 +339,8 @@ class Cache:
         if mode not in ("on", "shadow", "off"):
             raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
         self.mode = mode
-        self.peek = self._store.memory.peek if mode == "on" else _peek_nothing
+        memory = self._store.memory
+        self.peek, self.get = (memory.peek, memory.get_or_below) if mode == "on" else (_nothing_held, _nothing_held)
 
     # Change ---------------------------------------------------------------------------------------------------------
 
@@ -447,7 +445,7 @@ def _first(tier: Tier, key: Key) -> Found | MissReason:
     return tier.get([key])[0]
 
 
-def _peek_nothing(key: Key, default: Any = None) -> Any:
+def _nothing_held(key: Key, default: Any = None) -> Any:
     return default
 
 

@@ -64,7 +64,7 @@ class Encoder:
         batch: Callable[..., Any] | None,
         content: ContentOptions,
         guard: bool,
-        options: CallOptions = CallOptions(),  # noqa: B008 - frozen
+        options: CallOptions = CallOptions(),
     ) -> None:
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", type(function).__name__)

@@ -20,7 +20,6 @@ from mmcache.stats import Tally
 from mmcache.store import Lookup, Make, Store
 from mmcache.tiers.base import Claims
 
-
 T = TypeVar("T")
 
 

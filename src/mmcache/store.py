@@ -32,6 +32,7 @@ from mmcache.policies.base import Policy
 from mmcache.scopes import Scope, Scopes
 from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Found, Tier
+from mmcache.tiers.hit_index import Below
 from mmcache.tiers.memory import MemoryTier
 from mmcache.tiers.write_behind import WriteBehind
 from mmcache.ttl.base import Lifetime
@@ -114,13 +115,14 @@ class Store:
         clock: Clock,
         events: Events,
         signatures: SignatureIndex,
+        below: Below,
     ) -> None:
         self.lower = list(lower)
         self._scopes, self._structures, self._events = scopes, structures, events
         self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
         self._ghosts: dict[Key, None] = {}
         self._ghost_lock = threading.Lock()
-        self.memory = MemoryTier(memory, policy, self._thaw, clock=clock, emit=self.emit)
+        self.memory = MemoryTier(memory, policy, self._thaw, clock=clock, emit=self.emit, below=below)
 
     def _thaw(self, frame: Frame) -> Thawed:
         return thaw(frame, self._structures)

@@ -1,17 +1,14 @@
 """The memory tier: a dict, a lossy recency ring, and a policy behind one lock that hits never take.
 
-A hit is a dict read, a deadline check, a ring append and a counter: all single C calls under the interpreter
-lock, so threads need no lock of ours (the idea is Caffeine's read buffer). Writes, evictions and the maintenance
-pass that drains the ring into the policy are serialised.
+Hits go through `hit_index` and take no lock. Writes, evictions and the maintenance pass that drains the recency ring
+into the policy are serialised.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -23,6 +20,7 @@ from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Deadline, Found, Held, TierStats
+from mmcache.tiers.hit_index import Below, Entry, hit_index
 
 ENTRY_OVERHEAD_BYTES = 1536
 """What one entry's Python objects take besides the payload (measured: header, leaf, array view, dict slots)."""
@@ -49,10 +47,6 @@ class Thawed(Protocol):
         """Makes the value, fresh each call."""
 
 
-Entry = tuple[object, Callable[[], object] | None, Deadline, Frame, int]
-"""(constant value, or maker of fresh values, deadline, frame, bytes charged)."""
-
-
 def charged_bytes(frame: Frame) -> int:
     """Bytes that a frame is charged for: payload, skeleton and the entry's own objects."""
     return frame.size + memoryview(frame.header.tree).nbytes + ENTRY_OVERHEAD_BYTES
@@ -71,6 +65,7 @@ class MemoryTier:
         *,
         clock: Clock | None = None,
         emit: Callable[[Event], None] = lambda event: None,
+        below: Below = lambda key, default: default,
     ) -> None:
         self.settings = settings
         self._policy = policy
@@ -82,37 +77,18 @@ class MemoryTier:
         self._bytes = 0
         self._pinned_bytes = 0
         self._lock = threading.RLock()
-        self._ring: deque[Key] = deque(maxlen=settings.recency_ring)
-        self._hits = itertools.count()
         self._closed = False
+        self._index = hit_index(self._entries, below, settings.recency_ring, self._clock)
+        self.peek = self._index.peek
+        """`peek(key, default=None)`: the value if it is here and alive. The hot path; takes no lock."""
+        self.get_or_below = self._index.get
+        """`get_or_below(key, default=None)`: like `peek`, but `below(key, default)` answers what is not here."""
         _hold_lock_over_fork(self)
-        self.peek: Callable[..., object] = self._make_peek()
-        """`peek(key, default=None)`: the value if it is here and alive. The hot path; see `_make_peek`."""
-
-    def _make_peek(self) -> Callable[..., object]:
-        # A closure, because cell variables cost less than attributes; this runs on every hit.
-        entry_of = self._entries.get
-        touched = self._ring.append
-        count_hit = self._hits.__next__  # atomic: one C call, so the count is exact without a lock
-        monotonic = self._clock.monotonic
-
-        def peek(key: Key, default: object = None) -> object:
-            entry = entry_of(key)
-            if entry is None:
-                return default
-            value, make, deadline, _, _ = entry
-            if deadline is not None and deadline <= monotonic():
-                return default
-            touched(key)
-            count_hit()
-            return value if make is None else make()
-
-        return peek
 
     @property
     def hits(self) -> int:
         """Exact number of hits since the start."""
-        return int(repr(self._hits)[len("count(") : -1])  # reading a `count` without advancing it
+        return self._index.hits
 
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
         """See `Tier.get`. Counts a hit for each key found."""
@@ -134,8 +110,7 @@ class MemoryTier:
         if deadline is not None and deadline <= self._clock.monotonic():
             self._expire(key, entry)
             return MissReason.EXPIRED
-        self._ring.append(key)
-        next(self._hits)
+        self._index.touched(key)
         return entry
 
     def _expire(self, key: Key, entry: Entry) -> None:
@@ -212,13 +187,8 @@ class MemoryTier:
         """Drain the recency ring into the policy; the keys touched since the last pass (some may be lost)."""
         with self._lock:
             now = self._clock.monotonic() if now is None else now
-            touched = []
-            for _ in range(len(self._ring)):  # hits go on meanwhile: bounded by the length seen first
-                try:
-                    key = self._ring.popleft()
-                except IndexError:
-                    break
-                touched.append(key)
+            touched = self._index.drain()
+            for key in touched:
                 self._policy.touch(key, now)
             return touched
 

@@ -1,0 +1,228 @@
+/* HitIndex: the memory tier's read path as one C call.
+
+   peek(key[, default]) reads a dict, checks the deadline, writes the key into a lossy ring and counts the hit, all
+   under the interpreter lock and without running Python code, so it needs no lock of its own and the count is exact.
+   The plain-Python twin in hit_index.py does the same; tests hold the two to equal results. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <time.h>
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *entries;    /* dict: key -> (value, make, deadline, frame, size) */
+    PyObject *clock;      /* callable giving monotonic seconds, or NULL for CLOCK_MONOTONIC */
+    PyObject *below;      /* callable(key, default) for what is not here */
+    PyObject **ring;      /* the last `capacity` keys hit, oldest overwritten */
+    size_t capacity;      /* a power of two */
+    size_t written, read; /* positions, counting up for ever */
+    unsigned long long hits;
+} HitIndex;
+
+static int expired(HitIndex *self, PyObject *deadline) /* 1 yes, 0 no, -1 error */
+{
+    double now, limit;
+    if (deadline == Py_None) return 0;
+    limit = PyFloat_AsDouble(deadline);
+    if (limit == -1.0 && PyErr_Occurred()) return -1;
+    if (self->clock == NULL) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    } else {
+        PyObject *read = PyObject_CallNoArgs(self->clock);
+        if (read == NULL) return -1;
+        now = PyFloat_AsDouble(read);
+        Py_DECREF(read);
+        if (now == -1.0 && PyErr_Occurred()) return -1;
+    }
+    return limit <= now;
+}
+
+/* New reference; NULL without an exception set = not here. */
+static PyObject *find(HitIndex *self, PyObject *key)
+{
+    PyObject *entry = PyDict_GetItemWithError(self->entries, key);
+    if (entry == NULL) return NULL;
+    Py_INCREF(entry); /* a clock or a maker may run Python code that drops the entry */
+    PyObject *result = NULL;
+    int over = expired(self, PyTuple_GET_ITEM(entry, 2));
+    if (over == 0) {
+        PyObject **place = &self->ring[self->written++ & (self->capacity - 1)];
+        PyObject *old = *place;
+        Py_INCREF(key);
+        *place = key;
+        self->hits++;
+        PyObject *make = PyTuple_GET_ITEM(entry, 1);
+        if (make == Py_None) {
+            result = PyTuple_GET_ITEM(entry, 0);
+            Py_INCREF(result);
+        } else {
+            result = PyObject_CallNoArgs(make);
+        }
+        Py_XDECREF(old);
+    }
+    Py_DECREF(entry);
+    return result;
+}
+
+static int arguments_fit(Py_ssize_t count, const char *name)
+{
+    if (count == 1 || count == 2) return 1;
+    PyErr_Format(PyExc_TypeError, "%s(key, default=None, /) takes 1 or 2 arguments, got %zd", name, count);
+    return 0;
+}
+
+static PyObject *peek(HitIndex *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (!arguments_fit(count, "peek")) return NULL;
+    PyObject *found = find(self, args[0]);
+    if (found != NULL || PyErr_Occurred()) return found;
+    PyObject *fallback = count == 2 ? args[1] : Py_None;
+    Py_INCREF(fallback);
+    return fallback;
+}
+
+static PyObject *get(HitIndex *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (!arguments_fit(count, "get")) return NULL;
+    PyObject *found = find(self, args[0]);
+    if (found != NULL || PyErr_Occurred()) return found;
+    return PyObject_CallFunctionObjArgs(self->below, args[0], count == 2 ? args[1] : Py_None, NULL);
+}
+
+static PyObject *touched(HitIndex *self, PyObject *key)
+{
+    PyObject **place = &self->ring[self->written++ & (self->capacity - 1)];
+    PyObject *old = *place;
+    Py_INCREF(key);
+    *place = key;
+    self->hits++;
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+static PyObject *drain(HitIndex *self, PyObject *unused)
+{
+    PyObject *keys = PyList_New(0); /* may run the garbage collector, so positions are read only afterwards */
+    if (keys == NULL) return NULL;
+    size_t end = self->written;
+    size_t start = end - self->read > self->capacity ? end - self->capacity : self->read;
+    for (size_t i = start; i < end; i++) {
+        PyObject **place = &self->ring[i & (self->capacity - 1)];
+        if (PyList_Append(keys, *place) < 0) {
+            self->read = i;
+            Py_DECREF(keys);
+            return NULL;
+        }
+        Py_CLEAR(*place); /* the list holds it now */
+    }
+    self->read = end;
+    return keys;
+}
+
+static int init(HitIndex *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"entries", "below", "capacity", "clock", NULL};
+    PyObject *entries, *below, *clock = Py_None;
+    Py_ssize_t capacity;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!On|O", names, &PyDict_Type, &entries, &below, &capacity, &clock))
+        return -1;
+    if (capacity < 1 || (capacity & (capacity - 1)) != 0 || capacity > (1 << 24)) {
+        PyErr_SetString(PyExc_ValueError, "capacity must be a power of two up to 2**24");
+        return -1;
+    }
+    if (self->ring != NULL) {
+        PyErr_SetString(PyExc_TypeError, "HitIndex is initialised once");
+        return -1;
+    }
+    self->ring = PyMem_Calloc((size_t)capacity, sizeof(PyObject *));
+    if (self->ring == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->capacity = (size_t)capacity;
+    self->entries = Py_NewRef(entries);
+    self->below = Py_NewRef(below);
+    self->clock = clock == Py_None ? NULL : Py_NewRef(clock);
+    return 0;
+}
+
+static int traverse(HitIndex *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->entries);
+    Py_VISIT(self->below);
+    Py_VISIT(self->clock);
+    for (size_t i = 0; i < self->capacity; i++) Py_VISIT(self->ring[i]);
+    return 0;
+}
+
+static int clear(HitIndex *self)
+{
+    Py_CLEAR(self->entries);
+    Py_CLEAR(self->below);
+    Py_CLEAR(self->clock);
+    for (size_t i = 0; i < self->capacity; i++) Py_CLEAR(self->ring[i]);
+    return 0;
+}
+
+static void dealloc(HitIndex *self)
+{
+    PyObject_GC_UnTrack(self);
+    clear(self);
+    PyMem_Free(self->ring);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *new_index(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    HitIndex *self = (HitIndex *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    if (init(self, args, kwargs) < 0) { /* here, not in tp_init: a half-made index must never be callable */
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static PyMethodDef methods[] = {
+    {"peek", (PyCFunction)(void (*)(void))peek, METH_FASTCALL, "peek(key, default=None, /): the value held, or default."},
+    {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, "get(key, default=None, /): the value held, or below(key, default)."},
+    {"touched", (PyCFunction)touched, METH_O, "Record and count a hit of key."},
+    {"drain", (PyCFunction)drain, METH_NOARGS, "Keys hit since the last drain, oldest first; the excess is lost."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"hits", T_ULONGLONG, offsetof(HitIndex, hits), READONLY, "Exact number of hits."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyTypeObject HitIndexType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mmcache.tiers._hit_index.HitIndex",
+    .tp_basicsize = sizeof(HitIndex),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "The memory tier's read path; see mmcache.tiers.hit_index for the plain-Python twin.",
+    .tp_new = new_index,
+    .tp_dealloc = (destructor)dealloc,
+    .tp_traverse = (traverseproc)traverse,
+    .tp_clear = (inquiry)clear,
+    .tp_methods = methods,
+    .tp_members = members,
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_hit_index", NULL, -1, NULL};
+
+PyMODINIT_FUNC PyInit__hit_index(void)
+{
+    PyObject *made;
+    if (PyType_Ready(&HitIndexType) < 0) return NULL;
+    made = PyModule_Create(&module);
+    if (made == NULL) return NULL;
+    if (PyModule_AddObjectRef(made, "HitIndex", (PyObject *)&HitIndexType) < 0) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return made;
+}
