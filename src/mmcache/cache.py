@@ -45,6 +45,7 @@ from mmcache.settings import Settings, enabled, parse_bytes
 from mmcache.stats import CacheStats, Tally
 from mmcache.store import Lookup, RecentSignatures, Store
 from mmcache.tiers.base import Claims, Found, Memo, Tier
+from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.write_behind import WriteBehind
 from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
@@ -112,6 +113,7 @@ class Cache:
         self._closed = False
 
         claims: Claims | None = None
+        broadcast: Broadcast | None = None
         tiers = list(lower)
         self.root = None if root is None else Path(root).expanduser()
         self._disk = None
@@ -125,6 +127,7 @@ class Cache:
 
                 limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
                 self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit)
+                broadcast = Broadcast(self.root / "invalidations")
                 self.memo, claims = self._disk.memo, self._disk.claims
                 tiers.insert(0, WriteBehind(self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit))
 
@@ -144,6 +147,8 @@ class Cache:
             events=self.events,
             signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
             below=self._get_below,
+            broadcast=broadcast,
+            doom=self._flights.doom,
         )
         self._fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
         self.peek: Callable[..., Any] = self._store.memory.peek
@@ -359,9 +364,9 @@ class Cache:
         self._check_open()
         wanted = [keys] if isinstance(keys, Key) else list(keys)
         reached = self._references.reach(wanted)
-        for key in reached:
-            self._flights.doom(key)
+        self._flights.doom(reached)
         dropped = self._store.drop(reached)
+        self._store.publish(list(reached))
         for key in reached:
             self._references.unlink(key)
             self.events.emit(Invalidated(key))

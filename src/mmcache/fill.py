@@ -200,6 +200,7 @@ class Fill:
         except (MMCacheError, OSError) as error:
             self._store.emit(Failed("cache", f"not stored: {error}", key))
             return partial(_same, value)
+        self._store.catch_up()
         if flight.doomed:  # invalidated while we stored: that put must not survive
             self._store.drop([key])
         return make

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -92,12 +92,13 @@ class SingleFlight:
             if self._flights.get(flight.key) is flight:
                 del self._flights[flight.key]
 
-    def doom(self, key: Key) -> None:
-        """`key` was invalidated: a flight under way must not store what it computes."""
+    def doom(self, keys: Iterable[Key] | None) -> None:
+        """`keys` (None = all) were invalidated: flights under way must not store what they compute."""
         with self._lock:
-            flight = self._flights.pop(key, None)  # later callers start afresh
-            if flight is not None:
-                flight.doomed = True
+            for key in list(self._flights) if keys is None else keys:
+                flight = self._flights.pop(key, None)  # later callers start afresh
+                if flight is not None:
+                    flight.doomed = True
 
     @contextmanager
     def waiting(self, flight: Flight, *, blocking: bool) -> Iterator[bool]:

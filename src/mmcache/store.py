@@ -32,6 +32,7 @@ from mmcache.policies.base import Policy
 from mmcache.scopes import Scope, Scopes
 from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Found, Tier
+from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.hit_index import Below
 from mmcache.tiers.memory import MemoryTier
 from mmcache.tiers.write_behind import WriteBehind
@@ -116,13 +117,18 @@ class Store:
         events: Events,
         signatures: SignatureIndex,
         below: Below,
+        broadcast: Broadcast | None,
+        doom: Callable[[Iterable[Key] | None], None],
     ) -> None:
         self.lower = list(lower)
         self._scopes, self._structures, self._events = scopes, structures, events
         self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
         self._ghosts: dict[Key, None] = {}
         self._ghost_lock = threading.Lock()
-        self.memory = MemoryTier(memory, policy, self._thaw, clock=clock, emit=self.emit, below=below)
+        self._broadcast, self._doom = broadcast, doom
+        self._catching_up = threading.Lock()
+        shared = broadcast.sequence if broadcast is not None else None
+        self.memory = MemoryTier(memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared)
 
     def _thaw(self, frame: Frame) -> Thawed:
         return thaw(frame, self._structures)
@@ -136,8 +142,20 @@ class Store:
                     del self._ghosts[next(iter(self._ghosts))]
         self._events.emit(event)
 
+    def catch_up(self) -> None:
+        """Apply what other processes of this machine invalidated: memory forgets it, flights do not store it."""
+        broadcast = self._broadcast
+        if broadcast is None or broadcast.sequence[0] == self.memory.seen:
+            return
+        with self._catching_up:
+            keys = broadcast.catch_up()
+            self._doom(keys)
+            self.memory.drop([held.key for held in self.memory.scan()] if keys is None else keys)
+            self.memory.caught_up(broadcast.seen)
+
     def find(self, keys: Sequence[Key]) -> list[Lookup]:
         """Look all keys up, a batch a tier, in the order of `keys`."""
+        self.catch_up()
         found = [self._find_near(key) for key in keys]
         for tier in self.lower:
             missing = [i for i, look in enumerate(found) if look.make is None]
@@ -156,8 +174,13 @@ class Store:
         return Lookup(make or (lambda: value), self.memory.name, frame=frame)
 
     def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
+        before = self._broadcast.seen if self._broadcast is not None else 0
         try:
-            return [self._accept(tier, key, found) for key, found in zip(keys, tier.get(keys), strict=True)]
+            looks = [self._accept(tier, key, found) for key, found in zip(keys, tier.get(keys), strict=True)]
+            if self._broadcast is not None and self._broadcast.seen != before:
+                # Another thread caught up between our read and our promotion, which may have undone its drop.
+                self.memory.drop(keys)
+            return looks
         except (MMCacheError, OSError, ValueError) as error:
             self.emit(Failed(tier.name, f"lookup failed: {error}"))
             return [Lookup(None, reason=MissReason.TIER_DOWN)] * len(keys)
@@ -277,6 +300,12 @@ class Store:
         except (MMCacheError, OSError) as error:
             self.emit(Failed(tier.name, f"drop failed: {error}", keys[0] if keys else None))
             return 0
+
+    def publish(self, keys: Sequence[Key]) -> None:
+        """Make every other process of this machine forget `keys` too."""
+        if self._broadcast is not None:
+            self._broadcast.publish(keys)
+            self.catch_up()
 
     def each(self, action: Callable[[Tier], None]) -> None:
         """Do something to every tier; failures become events."""

@@ -6,6 +6,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdint.h>
 #include <structmember.h>
 #include <time.h>
 
@@ -18,6 +19,8 @@ typedef struct {
     size_t capacity;      /* a power of two */
     size_t written, read; /* positions, counting up for ever */
     unsigned long long hits;
+    Py_buffer shared;           /* one 64-bit sequence number of all processes, or empty */
+    unsigned long long seen;    /* its value when this process last caught up */
 } HitIndex;
 
 static int expired(HitIndex *self, PyObject *deadline) /* 1 yes, 0 no, -1 error */
@@ -43,6 +46,8 @@ static int expired(HitIndex *self, PyObject *deadline) /* 1 yes, 0 no, -1 error 
 /* New reference; NULL without an exception set = not here. */
 static PyObject *find(HitIndex *self, PyObject *key)
 {
+    if (self->shared.buf != NULL && __atomic_load_n((uint64_t *)self->shared.buf, __ATOMIC_ACQUIRE) != self->seen)
+        return NULL; /* another process invalidated something: catch up first */
     PyObject *entry = PyDict_GetItemWithError(self->entries, key);
     if (entry == NULL) return NULL;
     Py_INCREF(entry); /* a clock or a maker may run Python code that drops the entry */
@@ -124,10 +129,11 @@ static PyObject *drain(HitIndex *self, PyObject *unused)
 
 static int init(HitIndex *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"entries", "below", "capacity", "clock", NULL};
-    PyObject *entries, *below, *clock = Py_None;
+    static char *names[] = {"entries", "below", "capacity", "clock", "shared", NULL};
+    PyObject *entries, *below, *clock = Py_None, *shared = Py_None;
     Py_ssize_t capacity;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!On|O", names, &PyDict_Type, &entries, &below, &capacity, &clock))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!On|OO", names, &PyDict_Type, &entries, &below, &capacity, &clock,
+                                     &shared))
         return -1;
     if (capacity < 1 || (capacity & (capacity - 1)) != 0 || capacity > (1 << 24)) {
         PyErr_SetString(PyExc_ValueError, "capacity must be a power of two up to 2**24");
@@ -136,6 +142,14 @@ static int init(HitIndex *self, PyObject *args, PyObject *kwargs)
     if (self->ring != NULL) {
         PyErr_SetString(PyExc_TypeError, "HitIndex is initialised once");
         return -1;
+    }
+    if (shared != Py_None) {
+        if (PyObject_GetBuffer(shared, &self->shared, PyBUF_SIMPLE) < 0) return -1;
+        if (self->shared.len < 8 || ((uintptr_t)self->shared.buf & 7) != 0) {
+            PyErr_SetString(PyExc_ValueError, "shared must be 8 aligned bytes");
+            return -1;
+        }
+        self->seen = *(uint64_t *)self->shared.buf;
     }
     self->ring = PyMem_Calloc((size_t)capacity, sizeof(PyObject *));
     if (self->ring == NULL) {
@@ -171,6 +185,7 @@ static void dealloc(HitIndex *self)
 {
     PyObject_GC_UnTrack(self);
     clear(self);
+    if (self->shared.obj != NULL) PyBuffer_Release(&self->shared);
     PyMem_Free(self->ring);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
@@ -196,6 +211,7 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"hits", T_ULONGLONG, offsetof(HitIndex, hits), READONLY, "Exact number of hits."},
+    {"seen", T_ULONGLONG, offsetof(HitIndex, seen), 0, "The shared sequence number that this process caught up with."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -28,6 +28,9 @@ class HitIndex(Protocol):
     def hits(self) -> int:
         """Exact number of hits."""
 
+    seen: int
+    """The shared sequence number that this process caught up with; while it differs, nothing is a hit."""
+
     def peek(self, key: Key, default: Any = None, /) -> Any:
         """The value held and alive, else `default`."""
 
@@ -44,7 +47,14 @@ class HitIndex(Protocol):
 class PythonHitIndex:
     """The plain twin."""
 
-    def __init__(self, entries: dict[Key, Entry], below: Below, capacity: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        entries: dict[Key, Entry],
+        below: Below,
+        capacity: int,
+        clock: Callable[[], float],
+        shared: memoryview | None = None,
+    ) -> None:
         self._ring: deque[Key] = deque(maxlen=capacity)
         self._count = itertools.count()
         # Closures, because cell variables cost less than attributes.
@@ -54,7 +64,11 @@ class PythonHitIndex:
             ring(key)
             count()
 
+        self.seen = shared[0] if shared is not None else 0
+
         def peek(key: Key, default: Any = None, /) -> Any:
+            if shared is not None and shared[0] != self.seen:
+                return default
             entry = entry_of(key)
             if entry is None:
                 return default
@@ -87,8 +101,13 @@ class PythonHitIndex:
         return keys
 
 
-def hit_index(entries: dict[Key, Entry], below: Below, capacity: int, clock: Clock) -> HitIndex:
-    """The compiled index where it was built, else the plain one. `capacity` is rounded up to a power of two."""
+def hit_index(
+    entries: dict[Key, Entry], below: Below, capacity: int, clock: Clock, shared: memoryview | None = None
+) -> HitIndex:
+    """The compiled index where it was built, else the plain one. `capacity` is rounded up to a power of two.
+
+    `shared`: a view of one unsigned 64-bit number in shared memory (see `broadcast`).
+    """
     capacity = 1 << (max(1, capacity) - 1).bit_length()
     if accelerated():
         try:
@@ -97,6 +116,6 @@ def hit_index(entries: dict[Key, Entry], below: Below, capacity: int, clock: Clo
             pass
         else:
             system = isinstance(clock, SystemClock)
-            made: HitIndex = _hit_index.HitIndex(entries, below, capacity, None if system else clock.monotonic)
+            made: HitIndex = _hit_index.HitIndex(entries, below, capacity, None if system else clock.monotonic, shared)
             return made
-    return PythonHitIndex(entries, below, capacity, clock.monotonic)
+    return PythonHitIndex(entries, below, capacity, clock.monotonic, shared)

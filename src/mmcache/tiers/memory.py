@@ -66,6 +66,7 @@ class MemoryTier:
         clock: Clock | None = None,
         emit: Callable[[Event], None] = lambda event: None,
         below: Below = lambda key, default: default,
+        shared: memoryview | None = None,
     ) -> None:
         self.settings = settings
         self._policy = policy
@@ -78,7 +79,7 @@ class MemoryTier:
         self._pinned_bytes = 0
         self._lock = threading.RLock()
         self._closed = False
-        self._index = hit_index(self._entries, below, settings.recency_ring, self._clock)
+        self._index = hit_index(self._entries, below, settings.recency_ring, self._clock, shared)
         self.peek = self._index.peek
         """`peek(key, default=None)`: the value if it is here and alive. The hot path; takes no lock."""
         self.get_or_below = self._index.get
@@ -191,6 +192,15 @@ class MemoryTier:
             for key in touched:
                 self._policy.touch(key, now)
             return touched
+
+    @property
+    def seen(self) -> int:
+        """The shared sequence number that this process caught up with."""
+        return self._index.seen
+
+    def caught_up(self, sequence: int) -> None:
+        """Invalidations up to this shared sequence number were applied; hits may be served again."""
+        self._index.seen = sequence
 
     def pin(self, key: Key) -> bool:
         """Keep `key` from eviction until `unpin`; False when it is not here or the pinned share is used up."""
