@@ -1,0 +1,48 @@
+"""What the demo asks for: a list of requests over files on disk, the same for every pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+Modality = Literal["image", "text", "audio"]
+Kind = Literal["new", "repeat", "re-encoded", "resized", "crop", "respelled"]
+Box = tuple[int, int, int, int]
+"""left, upper, right, lower in pixels of the original."""
+
+TILE = 224
+"""Pixels a side of the tiles that crops are made of: one input of the image model each."""
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One request."""
+
+    modality: Modality
+    kind: Kind
+    source: str
+    """A file's name within the media folder, or the text itself."""
+    box: Box | None = None
+    """A crop: answered by the tiles that it touches."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The stream and how it was drawn."""
+
+    seed: int
+    quick: bool
+    media: str
+    """The folder with the files."""
+    asks: tuple[Ask, ...]
+    lossy: tuple[str, ...]
+    """Picture files of the int4 pass."""
+
+    def write(self, path: Path) -> None:
+        """Store it as JSON."""
+        path.write_bytes(msgspec.json.encode(self))
+
+    @staticmethod
+    def read(path: Path) -> Manifest:
+        """The inverse of `write`. Raises `msgspec.MsgspecError`."""
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)

@@ -1,0 +1,165 @@
+"""The demo's plain parts: what is drawn, what the outcome says, what the page contains. Nothing is encoded."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from mmcache.lab.demo import run
+from mmcache.lab.demo.manifest import Ask, Manifest
+from mmcache.lab.demo.outcome import Outcome
+from mmcache.lab.demo.passes import Passes
+from mmcache.lab.demo.records import Lossy, Pass, Record, load_pass, save
+from mmcache.lab.demo.report import html, size, table, time
+from mmcache.lab.demo.screen import screen
+from mmcache.lab.demo.stream import OWN_TEXTS, lay
+from mmcache.lab.demo.svg import Part, bars, distribution, running_total
+from mmcache.model.errors import SettingsError
+
+ASKS = (
+    Ask("image", "new", "a.png"),
+    Ask("image", "crop", "a.png", (0, 0, 300, 300)),
+    Ask("text", "new", "<b>hello</b>"),
+    Ask("image", "re-encoded", "a.bmp"),
+)
+
+
+def records(computed: tuple[int, ...], digests: str = "wxyz") -> tuple[Record, ...]:
+    return tuple(
+        Record(0.001 + 0.1 * inputs, 4 if ask.box else 1, inputs, 1536, digest)
+        for ask, inputs, digest in zip(ASKS, computed, digests, strict=True)
+    )
+
+
+@pytest.fixture
+def outcome() -> Outcome:
+    plain = Pass(records((1, 4, 1, 1)), 1.0, 0.7)
+    first = Pass(records((1, 2, 1, 0)), 1.0, 0.4, 0.1, 0.2, 10_000, 3, 4, {"absent": 4})
+    restarted = Pass(records((0, 0, 0, 0)), 0.0, 0.0, 0.01, 0.0, 10_000, 7, 0)
+    lossy = Lossy(2, 8000, 1000, 0.1, 0.9, 0.99, 0)
+    return Outcome(Manifest(0, True, "media", ASKS, ()), Passes(plain, first, restarted, lossy, (2.0, 1.0, 0.5)))
+
+
+def test_hits_are_counted_by_group(outcome: Outcome) -> None:
+    kinds = outcome.by_kind(outcome.passes.first)
+    assert (kinds["crop"].part, kinds["crop"].ratio) == (1, 0.5)
+    assert kinds["re-encoded"].hit == 1
+    assert kinds["new"].ratio == 0
+    assert list(outcome.by_modality(outcome.passes.first)) == ["pictures", "texts"]
+
+
+def test_a_wrong_hit_is_told(outcome: Outcome) -> None:
+    assert outcome.ok
+    assert outcome.unequal == 0
+    wrong = replace(
+        outcome.passes, restarted=msgspec.structs.replace(outcome.passes.restarted, records=records((0,) * 4, "wxyw"))
+    )
+    told = replace(outcome, passes=wrong)
+    assert told.unequal == 1
+    assert not told.ok
+    assert not told.as_json()["equal"]
+    assert "1 of 8 cached outputs differ" in html(told)
+
+
+@pytest.mark.parametrize("broken", [{"largest_share": 1.1}, {"computed_again": 1}])
+def test_a_broken_bound_is_told(outcome: Outcome, broken: dict[str, float]) -> None:
+    lossy = msgspec.structs.replace(outcome.passes.lossy, **broken)
+    assert not replace(outcome, passes=replace(outcome.passes, lossy=lossy)).ok
+
+
+def test_rows_have_targets_and_the_restart_counts_all_that_was_waited_for(outcome: Outcome) -> None:
+    rows = {row.id: row for row in outcome.rows()}
+    assert rows["restart/speedup"].target == 10
+    assert rows["restart/speedup"].ours == pytest.approx((0.404 + 0.3) / (0.004 + 0.01))
+    assert rows["restart/whole-process"].ours == 2.0
+    assert rows["int4/bytes"].ours == pytest.approx(25.0)
+    json.dumps(outcome.as_json(), allow_nan=False)
+
+
+def test_page_needs_nothing_from_elsewhere(outcome: Outcome) -> None:
+    page = html(outcome)
+    assert not re.search(r"(src|href)=|url\(|@import|<script", page)
+    assert set(re.findall(r"https?://\S+?\"", page)) == {'http://www.w3.org/2000/svg"'}
+    assert "prefers-color-scheme: dark" in page
+    for plot in re.findall(r"<svg.*?</svg>", page, re.S):
+        ElementTree.fromstring(plot)
+    assert page.count("<svg") == 4
+
+
+def test_plots_escape_and_survive_nothing() -> None:
+    assert "&lt;x&gt;" in bars("t", [("<x>", [Part(0.0, "first", "none")], "")])
+    assert "polyline" in distribution("t", [("one", "first", [0.5])])
+    assert "polyline" in running_total("t", [("one", "first", [0.5, 0.1])])
+    assert "&lt;i&gt;" in table(("h",), [("<i>",)])
+
+
+def test_words_for_people() -> None:
+    assert [size(0), size(1536), size(2.5e9)] == ["0 B", "1.54 KB", "2.5 GB"]
+    assert [time(0), time(2e-5), time(0.0123), time(75.0)] == ["0 s", "20 µs", "12.3 ms", "75 s"]
+
+
+def test_screen_fits_a_terminal(outcome: Outcome) -> None:
+    out = io.StringIO()
+    Console(file=out, width=80).print(screen(outcome))
+    assert "bit-equal" in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def test_results_travel_between_processes(outcome: Outcome, tmp_path: Path) -> None:
+    save(outcome.passes.first, tmp_path / "pass.json")
+    assert load_pass(tmp_path / "pass.json") == outcome.passes.first
+    outcome.manifest.write(tmp_path / "manifest.json")
+    assert Manifest.read(tmp_path / "manifest.json") == outcome.manifest
+
+
+def test_a_used_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "left").touch()
+    with pytest.raises(SettingsError, match="not empty"):
+        run(root=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def laid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, Manifest]:
+    return tuple(lay(tmp_path_factory.mktemp("media"), quick=True) for _ in range(2))  # type: ignore[return-value]
+
+
+def test_stream_is_the_same_for_a_seed(laid: tuple[Manifest, Manifest]) -> None:
+    one, two = laid
+    assert one.asks == two.asks
+    for name in {ask.source for ask in one.asks if ask.modality != "text"}:
+        assert (Path(one.media) / name).read_bytes() == (Path(two.media) / name).read_bytes()
+
+
+def test_stream_has_every_kind(laid: tuple[Manifest, Manifest]) -> None:
+    kinds = {ask.kind for ask in laid[0].asks}
+    assert kinds == {"new", "repeat", "re-encoded", "resized", "crop", "respelled"}
+    assert {ask.modality for ask in laid[0].asks} == {"image", "text", "audio"}
+
+
+def test_re_encoded_files_have_other_bytes_and_equal_pixels(laid: tuple[Manifest, Manifest]) -> None:
+    media = Path(laid[0].media)
+    pairs = 0
+    for ask in laid[0].asks:
+        if ask.modality == "image" and ask.kind == "re-encoded":
+            copy = media / ask.source
+            original = copy.with_suffix(".png")
+            if not original.exists():
+                original = media / (copy.stem.removeprefix("shape-") + ".png")
+            with Image.open(copy) as one, Image.open(original) as other:
+                assert one.convert("RGB").tobytes() == other.convert("RGB").tobytes()
+            assert copy.read_bytes() != original.read_bytes()
+            pairs += 1
+    assert pairs
+
+
+def test_own_texts_differ_between_their_unicode_forms() -> None:
+    from unicodedata import normalize
+
+    assert all(normalize("NFC", text) != normalize("NFD", text) for text in OWN_TEXTS)
