@@ -1,0 +1,222 @@
+"""Value → frame and back: `freeze` and `thaw`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from mmcache.codecs import torch_leaf
+from mmcache.codecs.chain import Chain, CodecSetting, Encoded, Recipe, choose
+from mmcache.codecs.raw import Raw
+from mmcache.codecs.structure import Built, Structures, flatten, unflatten
+from mmcache.model.block import ArraySpec
+from mmcache.model.errors import CorruptFrameError, UnsupportedValueError
+from mmcache.model.frame import ALIGNMENT, MAX_HEADER_BYTES, Frame, FrameHeader, LeafHeader, aligned
+from mmcache.model.key import Key
+from mmcache.model.signature import Signature
+
+__all__ = ["Chain", "CodecSetting", "Thawed", "choose", "freeze", "thaw"]
+
+Array = npt.NDArray[np.generic]
+
+MAX_LEAVES = 1 << 14
+MAX_DECODED_BYTES = 1 << 32
+"""Bytes that the encoded leaves of one frame may decode to. Raw leaves are views and need no bound."""
+
+_SEALED_TREE = b"\x91\x05"
+"""Stands for the skeleton when it is itself the last, encoded leaf."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class Thawed(NamedTuple):
+    """A frame made ready. `value()` gives a fresh value each call; nothing is decoded before it.
+
+    `constant`: the value is immutable, so one object may be handed to every caller.
+    """
+
+    value: Callable[[], object]
+    constant: bool
+
+
+def freeze(
+    value: object,
+    *,
+    key: Key,
+    signature: Signature,
+    modality: str,
+    tenant: str,
+    namespace: str,
+    cost: float,
+    created: float,
+    chain: Chain | None = None,
+    structures: Structures | None = None,
+) -> Frame:
+    """The frame of a model's output.
+
+    Leaves start at multiples of 64 in one allocation that is itself aligned to 64 bytes. `cost` in seconds of compute,
+    `created` in Unix seconds. Raises `UnsupportedValueError`.
+    """
+    flat = flatten(value, structures)
+    tree = _pack(flat.tree)
+    arrays, kinds = list(flat.leaves), list(flat.kinds)
+    if chain is not None and chain.seals:
+        arrays.append(np.frombuffer(tree, np.uint8))
+        kinds.append("tree")
+        tree = _SEALED_TREE
+    if len(arrays) > MAX_LEAVES or len(tree) + 256 * len(arrays) > MAX_HEADER_BYTES:
+        raise UnsupportedValueError(
+            f"a value of {len(arrays)} arrays and {len(tree)} other bytes has too many parts; return fewer, larger ones"
+        )
+    encoded = [
+        Encoded(Raw().encode(array, _SPEC), ())
+        if chain is None
+        else chain.encode(array, lossy=_may_lose(array, kind), context=_context(key, tenant, namespace, i))
+        for i, (array, kind) in enumerate(zip(arrays, kinds, strict=True))
+    ]
+    payload, offsets = _laid_out(encoded)
+    leaves = tuple(
+        LeafHeader(kind, array.dtype.str, array.shape, part.steps, offset, memoryview(part.data).nbytes)
+        for kind, array, part, offset in zip(kinds, arrays, encoded, offsets, strict=True)
+    )
+    header = FrameHeader(
+        key=bytes(key), signature=signature.digest, modality=modality, tenant=tenant, namespace=namespace,
+        model=signature.model_version, created=created, cost=cost, tree=msgspec.Raw(tree), leaves=leaves,
+    )  # fmt: skip
+    return Frame.seal(header, payload)
+
+
+_SPEC = ArraySpec("|u1", ())
+
+
+def _may_lose(array: Array, kind: str) -> bool:
+    return array.dtype.kind == "f" and kind in ("numpy", torch_leaf.PREFIX)
+
+
+def _context(key: bytes, tenant: str, namespace: str, leaf: int) -> bytes:
+    return _pack((bytes(key), tenant, namespace, leaf))
+
+
+def _laid_out(encoded: list[Encoded]) -> tuple[memoryview, list[int]]:
+    offsets, end = [], 0
+    for part in encoded:
+        offsets.append(aligned(end))
+        end = offsets[-1] + memoryview(part.data).nbytes
+    raw = np.empty(end + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    payload = raw[start : start + end]
+    end = 0
+    for part, offset in zip(encoded, offsets, strict=True):
+        payload[end:offset] = 0  # gaps must not carry old memory to disk
+        end = offset + memoryview(part.data).nbytes
+        payload[offset:end] = np.frombuffer(part.data, np.uint8)
+    return payload.data.toreadonly(), offsets
+
+
+def thaw(frame: Frame, structures: Structures | None = None, *, share: bool = False) -> Thawed:
+    """Make a frame's value ready; sizes and skeleton are validated here, before anything is allocated.
+
+    Raw arrays are read-only views of the payload. Tensors are copies, or with `share` views that must not be written
+    to. Raises `CorruptFrameError` or `CodecError` for a frame that `freeze` cannot have written, and
+    `UnsupportedValueError` for types that were not declared. `value()` may raise `CodecError` for encoded leaves.
+    """
+    header, payload = frame.header, memoryview(frame.payload).toreadonly()
+    if len(header.leaves) > MAX_LEAVES:
+        raise CorruptFrameError("a frame has more leaves than any frame may have")
+    budget = MAX_DECODED_BYTES
+    built = []
+    for i, leaf in enumerate(header.leaves):
+        part, held = _leaf(leaf, payload, _context(header.key, header.tenant, header.namespace, i), share)
+        budget -= held
+        built.append(part)
+    if budget < 0:
+        raise CorruptFrameError(f"a frame's leaves would decode to more than {MAX_DECODED_BYTES} bytes")
+    tree = bytes(header.tree)
+    if tree == _SEALED_TREE:
+        if not built or header.leaves[-1].kind != "tree":
+            raise CorruptFrameError("a frame's sealed skeleton is missing")
+        tree = built.pop().make()  # type: ignore[assignment]
+    try:
+        skeleton = _unpack(tree)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CorruptFrameError("a frame's skeleton is no msgpack") from error
+    return Thawed(*unflatten(skeleton, built, structures or Structures()))
+
+
+def _leaf(leaf: LeafHeader, payload: memoryview, context: bytes, share: bool) -> tuple[Built, int]:
+    """The maker of a leaf, and the bytes that decoding it holds."""
+    dtype = _dtype(leaf.dtype)
+    kind = leaf.kind
+    if leaf.offset % ALIGNMENT:
+        raise CorruptFrameError("a frame's leaf is not aligned")
+    if kind in _FLAT:
+        if leaf.dtype not in _FLAT[kind] or len(leaf.shape) != 1:
+            raise CorruptFrameError(f"a leaf of kind {kind!r} cannot be {leaf.dtype} of shape {leaf.shape}")
+    elif kind.startswith(torch_leaf.PREFIX):
+        torch_leaf.check(kind, dtype)
+    elif kind != "numpy" and not (kind == "scalar" and leaf.shape == ()):
+        raise CorruptFrameError(f"a leaf of unknown kind {kind!r}")
+    data = payload[leaf.offset : leaf.offset + leaf.length]
+    spec = ArraySpec(leaf.dtype, leaf.shape)
+    if not leaf.chain:
+        array = Raw().decode(data, spec)
+        return Built(*_given(kind, array, share)), 0
+    recipe = Recipe(spec, leaf.chain, leaf.length, context)
+    return Built(partial(_decoded, kind, recipe, data, share), kind in _IMMUTABLE), recipe.decoded_bytes
+
+
+_FLAT = {"bytes": ("|u1",), "str": ("|u1",), "tree": ("|u1",), "list": ("<f8", "<i8")}
+_IMMUTABLE = ("bytes", "str", "scalar", "tree")
+
+
+def _given(kind: str, array: Array, share: bool) -> tuple[Callable[[], object], bool]:
+    """(maker, whether its value is immutable) for a decoded leaf."""
+    match kind:
+        case "numpy":
+            return array.view, False
+        case "list":
+            return array.tolist, False
+        case "bytes" | "tree":
+            return partial(_same, array.tobytes()), True
+        case "str":
+            return partial(_same, _text(array)), True
+        case "scalar":
+            return partial(_same, array[()]), True
+    return partial(torch_leaf.give, array, kind, share=share), False
+
+
+def _decoded(kind: str, recipe: Recipe, data: memoryview, share: bool) -> object:
+    return _given(kind, recipe.decode(data), share)[0]()
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _text(array: Array) -> str:
+    try:
+        return array.tobytes().decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CorruptFrameError("a frame's text is not UTF-8") from error
+
+
+_DTYPE = re.compile(r"[<>|][biufcmMSUV]\d{1,9}(\[\d{0,6}[A-Za-z]{1,3}\])?")
+
+
+@lru_cache(maxsize=256)
+def _dtype(text: str) -> np.dtype[Any]:
+    """A plain dtype, exactly as `flatten` writes it. Raises `CorruptFrameError`."""
+    try:
+        dtype = np.dtype(text) if _DTYPE.fullmatch(text) else None
+    except (TypeError, ValueError) as error:
+        raise CorruptFrameError(f"a leaf has no plain dtype: {text[:40]!r}") from error
+    if dtype is None or dtype.str != text or dtype.hasobject or not dtype.itemsize:
+        raise CorruptFrameError(f"a leaf has no plain dtype: {text[:40]!r}")
+    return dtype

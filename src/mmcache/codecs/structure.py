@@ -1,0 +1,260 @@
+"""A model's output as a skeleton and its arrays, and back. Nothing stored is ever imported, executed or guessed.
+
+The skeleton (`tree`) is msgpack-able. A node is one of
+
+    None, bool, int, float, str     itself
+    [0]                             the next leaf
+    [1, nodes]  [2, nodes]          list, tuple
+    [3, keys, nodes]                dict (str and int keys)
+    [4, name, fields, nodes]        a type that the caller declared
+
+Leaves are numbered by the order in which a walk of the tree meets them, so no index can be wrong or shared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mmcache.codecs import torch_leaf
+from mmcache.model.errors import CorruptFrameError, UnsupportedValueError
+
+Array = npt.NDArray[np.generic]
+Tree = Any
+Make = Callable[[], object]
+
+MAX_DEPTH = 64
+MAX_NODES = 1 << 17
+INLINE_STRING_BYTES = 256
+INLINE_LIST_ITEMS = 16
+"""Longer strings, and longer lists of only floats or only ints, become leaves: the header stays small."""
+
+_LEAF, _LIST, _TUPLE, _DICT, _DECLARED = range(5)
+
+ALLOWED = (
+    "numpy arrays and scalars, torch tensors, bytes, str, int (64 bits), float, bool, None, and lists, tuples, dicts "
+    "(str or int keys), declared dataclasses, namedtuples or mappings of those"
+)
+
+
+class Flat(NamedTuple):
+    """A value taken apart. `leaves` are C-contiguous arrays; `kinds` say what each one was."""
+
+    tree: Tree
+    leaves: tuple[Array, ...]
+    kinds: tuple[str, ...]
+
+
+class Structures:
+    """The types, besides builtins, that values may hold and that hits are rebuilt as. Only what was declared."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, type] = {}
+
+    def declare(self, cls: type) -> None:
+        """Allow a dataclass, a namedtuple, or a mapping that is made from one dict (e.g. a `ModelOutput`).
+
+        Raises `UnsupportedValueError` for any other type.
+        """
+        if not (dataclasses.is_dataclass(cls) or hasattr(cls, "_make") or issubclass(cls, Mapping)):
+            raise UnsupportedValueError(
+                f"{cls.__qualname__} is not a dataclass, a namedtuple or a mapping; return one of those"
+            )
+        self._by_name[_name(cls)] = cls
+
+    def holds(self, cls: type) -> bool:
+        """Whether exactly this type was declared."""
+        return self._by_name.get(_name(cls)) is cls
+
+    def find(self, name: str) -> type:
+        """The declared type of that name. Raises `UnsupportedValueError`."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnsupportedValueError(
+                f"a stored value holds a {name}, which was not declared here; pass it in `returns=[…]`"
+            ) from None
+
+
+def flatten(value: object, structures: Structures | None = None) -> Flat:
+    """Take a value apart. Raises `UnsupportedValueError` saying where and what is allowed.
+
+    Arrays keep dtype, byte order and shape, not strides; tensors are detached and taken to the CPU.
+    """
+    walk = _Walk(structures or Structures())
+    tree = walk.node(value, "value", 0)
+    return Flat(tree, tuple(walk.leaves), tuple(walk.kinds))
+
+
+class _Walk:
+    def __init__(self, structures: Structures) -> None:
+        self.structures = structures
+        self.leaves: list[Array] = []
+        self.kinds: list[str] = []
+        self.nodes = 0
+
+    def node(self, value: object, path: str, depth: int) -> Tree:
+        self.nodes += 1
+        if depth > MAX_DEPTH or self.nodes > MAX_NODES:
+            raise UnsupportedValueError(f"{path[:80]}: nested too deeply, or too many items; return an array instead")
+        # Exact types: a subclass (an IntEnum, a masked array) would come back as something else.
+        match value:
+            case None | bool():
+                return value
+            case np.generic():
+                return self.leaf(np.asarray(value), "scalar", path)
+            case int() if type(value) is int and -(1 << 63) <= value < 1 << 64:
+                return value
+            case float() if type(value) is float:
+                return value
+            case str() if type(value) is str:
+                return self.text(value)
+            case bytes() if type(value) is bytes:
+                return self.leaf(np.frombuffer(value, np.uint8), "bytes", path)
+            case np.ndarray() if type(value) in (np.ndarray, np.memmap):
+                return self.leaf(np.asarray(value, order="C"), "numpy", path)
+            case list() if type(value) is list:
+                return self.sequence(value, path, depth)
+            case tuple() if type(value) is tuple:
+                return [_TUPLE, self.items(value, path, depth)]
+            case dict() if type(value) is dict:
+                return [_DICT, self.keys(value, path), self.items(value.values(), path, depth)]
+        if torch_leaf.is_tensor(value):
+            array, kind = torch_leaf.take(value, path)
+            return self.leaf(array, kind, path)
+        return self.declared(value, path, depth)
+
+    def leaf(self, array: Array, kind: str, path: str) -> Tree:
+        dtype = array.dtype
+        if dtype.hasobject or not dtype.itemsize or np.dtype(dtype.str) != dtype:
+            raise UnsupportedValueError(f"{path}: arrays of dtype {dtype} cannot be stored; convert to a plain dtype")
+        self.leaves.append(array)
+        self.kinds.append(kind)
+        return [_LEAF]
+
+    def text(self, value: str) -> Tree:
+        # Lone surrogates are legal in str and illegal in msgpack.
+        raw = value.encode("utf-8", "surrogatepass")
+        if len(raw) <= INLINE_STRING_BYTES and not any("\ud800" <= c <= "\udfff" for c in value):
+            return value
+        return self.leaf(np.frombuffer(raw, np.uint8), "str", "")
+
+    def sequence(self, value: list[Any], path: str, depth: int) -> Tree:
+        if len(value) > INLINE_LIST_ITEMS:
+            kinds = set(map(type, value))
+            if kinds == {float}:
+                return self.leaf(np.array(value, np.float64), "list", path)
+            if kinds == {int} and -(1 << 63) <= min(value) <= max(value) < 1 << 63:
+                return self.leaf(np.array(value, np.int64), "list", path)
+        return [_LIST, self.items(value, path, depth)]
+
+    def items(self, values: Any, path: str, depth: int) -> list[Tree]:
+        return [self.node(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(values)]
+
+    def keys(self, value: Mapping[Any, object], path: str) -> list[str | int]:
+        for key in value:
+            sound = key.isprintable() if type(key) is str else type(key) is int and -(1 << 63) <= key < 1 << 64
+            if not sound:
+                raise UnsupportedValueError(f"{path}: dict keys are printable str or 64-bit int, not {key!r:.80}")
+        return list(value)
+
+    def declared(self, value: object, path: str, depth: int) -> Tree:
+        cls = type(value)
+        if not self.structures.holds(cls):
+            known = dataclasses.is_dataclass(cls) or isinstance(value, (tuple, Mapping))
+            advice = "declare it: `returns=[…]`" if known else f"allowed are {ALLOWED}"
+            raise UnsupportedValueError(f"{path}: a {_name(cls)} cannot be stored; {advice}")
+        if (fields := _fields(cls)) is not None:
+            values = [getattr(value, str(field)) for field in fields]
+        else:
+            assert isinstance(value, Mapping)
+            fields, values = self.keys(value, path), list(value.values())
+        return [_DECLARED, _name(cls), fields, self.items(values, path, depth)]
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _fields(cls: type) -> list[str | int] | None:
+    """Field names in order; None for a mapping, whose keys are its fields."""
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls) if field.init]
+    return list(getattr(cls, "_fields", ())) if hasattr(cls, "_make") else None
+
+
+class Built(NamedTuple):
+    """A skeleton made ready. `make` gives a fresh value each call; `constant`: immutable all through."""
+
+    make: Make
+    constant: bool
+
+
+def unflatten(tree: Tree, leaves: Sequence[Built], structures: Structures) -> Built:
+    """Make a skeleton ready for use with the makers of its leaves.
+
+    `tree` is untrusted: raises `CorruptFrameError` for anything that `flatten` would not write, and
+    `UnsupportedValueError` for a type that was not declared here or has other fields now.
+    """
+    build = _Build(list(reversed(leaves)), structures)
+    built = build.node(tree, 0)
+    if build.leaves:
+        raise CorruptFrameError("a stored value has more leaves than places for them")
+    return built
+
+
+class _Build:
+    def __init__(self, leaves: list[Built], structures: Structures) -> None:
+        self.leaves = leaves
+        self.structures = structures
+        self.nodes = 0
+
+    def node(self, tree: Tree, depth: int) -> Built:
+        self.nodes += 1
+        if depth > MAX_DEPTH or self.nodes > MAX_NODES:
+            raise CorruptFrameError("a stored value is nested too deeply, or has too many items")
+        if tree is None or type(tree) in (bool, int, float, str):
+            return Built(lambda: tree, True)
+        match tree:
+            case [0] if self.leaves:
+                return self.leaves.pop()
+            case [1, list(nodes)]:
+                makers = [built.make for built in self.all(nodes, depth)]
+                return Built(lambda: [make() for make in makers], False)
+            case [2, list(nodes)]:
+                return _tuple(self.all(nodes, depth))
+            case [3, list(keys), list(nodes)]:
+                makers = self.named(keys, nodes, depth)
+                return Built(lambda: {key: make() for key, make in zip(keys, makers, strict=True)}, False)
+            case [4, str(name), list(fields), list(nodes)]:
+                return self.declared(name, fields, self.named(fields, nodes, depth))
+        raise CorruptFrameError("a stored value's skeleton has a node of no known form")
+
+    def all(self, nodes: list[Tree], depth: int) -> list[Built]:
+        return [self.node(node, depth + 1) for node in nodes]
+
+    def named(self, keys: list[Any], nodes: list[Tree], depth: int) -> list[Make]:
+        if len(keys) != len(nodes) or not {type(key) for key in keys} <= {str, int} or len(set(keys)) != len(keys):
+            raise CorruptFrameError("a stored value's keys do not fit its items")
+        return [built.make for built in self.all(nodes, depth)]
+
+    def declared(self, name: str, fields: list[Any], makers: list[Make]) -> Built:
+        cls: Any = self.structures.find(name)
+        declared = _fields(cls)
+        if declared is None:
+            return Built(lambda: cls({f: make() for f, make in zip(fields, makers, strict=True)}), False)
+        if declared != fields:
+            raise UnsupportedValueError(f"a stored {name} has the fields {fields}, the type now has {declared}")
+        return Built(lambda: cls(**{f: make() for f, make in zip(fields, makers, strict=True)}), False)
+
+
+def _tuple(parts: list[Built]) -> Built:
+    makers = [built.make for built in parts]
+    if all(built.constant for built in parts):
+        whole = tuple(make() for make in makers)
+        return Built(lambda: whole, True)
+    return Built(lambda: tuple([make() for make in makers]), False)
