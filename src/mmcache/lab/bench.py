@@ -29,19 +29,20 @@ def progress_line(what: str, done: int, total: int) -> None:
 
 
 def main(table: Table, argv: Sequence[str] | None = None) -> int:
-    """The command line of one benchmark; its exit code (0 = ran, 1 = could not run)."""
+    """The command line of one benchmark; 0 = ran, 1 = missed a target (`--strict`), 3 = could not run."""
     parser = argparse.ArgumentParser(description=table.title)
     parser.add_argument("--quick", action="store_true", help="smaller input, within a minute")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--seeds", type=int, nargs="+", default=[], help="seeds of the random input")
     parser.add_argument("--out", type=Path, help="also write NAME.json, .md and .svg into this folder")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     options = parser.parse_args(argv)
     watched = sys.stderr.isatty() and not options.json
     try:
         result = run(table, options.quick, options.seeds, progress_line if watched else silent)
     except MMCacheError as error:
         print(f"{table.name}: {error}", file=sys.stderr)
-        return 1
+        return 3
     if options.json:
         print(json.dumps(result.as_json(), ensure_ascii=False))
     else:
@@ -50,4 +51,4 @@ def main(table: Table, argv: Sequence[str] | None = None) -> int:
         Console().print(screen(table, result))
     if options.out is not None:
         write(table, result, options.out)
-    return 0
+    return int(options.strict and not result.met)

@@ -1,0 +1,79 @@
+"""The commands, and what every one of them does with errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Literal
+
+from cyclopts import App, CycloptsError
+
+from mmcache.cli import demo, lab, look, purge, snapshots
+from mmcache.cli.output import Exit, complain
+from mmcache.model.errors import MMCacheError
+
+HELP = """mmcache returns the features that your encoder computed before instead of computing them again.
+
+Start with `mmcache demo`, which runs real encoders with and without the cache. The other commands look into a cache
+folder (--root) or measure.
+
+Exit codes: 0 done · 1 the answer is no (damage found, no such key, a target missed with --strict) ·
+2 wrong command line · 3 could not be done (the message says why) · 130 interrupted
+"""
+
+
+def build() -> App:
+    """The whole command tree."""
+    app = App(
+        name="mmcache",
+        help=HELP,
+        help_format="markdown",
+        version=lambda: version("mmcache"),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+    )
+    app.command(demo.demo)
+    for command in (look.stats, look.inspect, look.verify, look.explain, purge.purge, purge.rekey):
+        app.command(command)
+    app.command(snapshots.app)
+    app.command(lab.app)
+    app.command(lab.bench)
+    app.register_install_completion_command(add_to_startup=False)
+    app.command(completion)
+    return app
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print the completion script of `bash`, `zsh` or `fish`; `mmcache --install-completion` puts it in place.
+
+    Example: mmcache completion bash > ~/.local/share/bash-completion/completions/mmcache
+    """
+    print(build().generate_completion(shell=shell))
+    return Exit.DONE
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command; errors of ours become one line on stderr (and, with --json, an object on stdout)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = build()(words)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        complain(f"{error} (see mmcache --help)")
+        return Exit.USAGE
+    except MMCacheError as error:
+        if "--json" in words:
+            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+        complain(str(error))
+        return Exit.FAILED
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return Exit.INTERRUPTED
+    return code if isinstance(code, int) else Exit.DONE

@@ -1,0 +1,47 @@
+"""A cache folder, opened for a command: its disk tier, and the secret that its keys were made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mmcache.cli.output import Folder
+from mmcache.model.errors import SettingsError
+from mmcache.settings import DiskSettings, parse_bytes
+
+if TYPE_CHECKING:
+    from mmcache.tiers.disk import DiskTier
+
+KEY_FILE = "realm.key"
+UNLIMITED = 1 << 62
+"""Looking into a folder must not evict anything; its limit is the business of the caches that fill it."""
+
+
+def require(folder: Folder) -> None:
+    """Raise `SettingsError` unless there is a cache folder: a mistyped path must not make one."""
+    if not (folder.path / KEY_FILE).is_file():
+        raise SettingsError(
+            f"there is no cache at {folder.path}; give its folder with --root, or make one: mmcache demo, "
+            "or Cache(folder) in Python"
+        )
+
+
+@contextmanager
+def disk_tier(folder: Folder, *, limit: int | str = UNLIMITED) -> Iterator[DiskTier]:
+    """The folder's disk tier, open while the block runs."""
+    from mmcache.tiers.disk import DiskTier
+
+    tier = DiskTier(folder.path, DiskSettings(limit_bytes=parse_bytes(limit)))
+    try:
+        yield tier
+    finally:
+        tier.close()
+
+
+def secret(folder: Folder) -> bytes:
+    """The secret that the folder's keys are made with; made when the folder has none yet."""
+    from mmcache.keys.realm import load_secret
+
+    folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return load_secret(folder.path / KEY_FILE)

@@ -1,0 +1,184 @@
+"""`mmcache stats`, `inspect`, `verify`, `explain`: look, and change nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from mmcache.cli.folder import disk_tier, require, secret
+from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, bar, complain, facts, grid, show, size
+from mmcache.model.clock import SystemClock
+from mmcache.model.errors import InvalidInputError
+from mmcache.model.key import Key
+from mmcache.tiers.base import Found, Tier
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SHORTEST_PREFIX = 4
+
+
+def stats(*, folder: Folder = DEFAULT_FOLDER) -> int:
+    """Say how much a cache folder holds, and for whom.
+
+    Example: mmcache stats --root ~/.cache/mmcache
+    """
+    blocks: Counter[tuple[str, str, str, str]] = Counter()
+    held_bytes: Counter[tuple[str, str, str, str]] = Counter()
+    require(folder)
+    with disk_tier(folder) as tier:
+        gauges = tier.stats()
+        for held in tier.scan():
+            who = held.tenant, held.namespace, held.model, held.modality
+            blocks[who] += 1
+            held_bytes[who] += held.size
+    fields = "tenant", "namespace", "model", "modality"
+    groups = [
+        dict(zip(fields, who, strict=True)) | {"blocks": blocks[who], "bytes": held_bytes[who]}
+        for who in sorted(blocks, key=lambda who: -held_bytes[who])
+    ]
+    data = {"root": str(folder.path), **asdict(gauges), "groups": groups}
+
+    def view() -> RenderableType:
+        limit = size(gauges.limit_bytes)
+        title = f"{folder.path}: {gauges.blocks} blocks, {size(gauges.bytes)} of at most {limit}"
+        lines = [(*who, blocks[who], size(held_bytes[who])) for who in sorted(blocks, key=lambda who: -held_bytes[who])]
+        return grid(title, (*fields, "blocks", "bytes"), lines)
+
+    show(folder, data, view)
+    return Exit.DONE
+
+
+def inspect(
+    key: Annotated[str, Parameter(help="A key as mmcache prints it, or its first digits.")],
+    *,
+    folder: Folder = DEFAULT_FOLDER,
+) -> int:
+    """Say what is stored under a key: of which model, how encoded, until when.
+
+    Example: mmcache inspect 3f9a1c
+    """
+    require(folder)
+    with disk_tier(folder) as tier:
+        wanted = list(_matching(tier, key))
+        found = [entry for entry in tier.get(wanted) if isinstance(entry, Found)]
+        pages = [_page(entry) for entry in found]
+    if not pages:
+        complain(f"nothing is stored under {key}; `mmcache stats` says what there is")
+    show(folder, pages, lambda: _pages(pages))
+    return Exit.DONE if pages else Exit.NO
+
+
+def _matching(tier: Tier, text: str) -> Iterator[Key]:
+    try:
+        yield Key.parse(text)
+    except InvalidInputError:
+        digits = text.replace(".", "").lower()
+        if len(digits) < _SHORTEST_PREFIX or set(digits) - set("0123456789abcdef"):
+            raise InvalidInputError(
+                f"not a key: {text!r}; give a key as mmcache prints it, or its first digits, {_SHORTEST_PREFIX} or more"
+            ) from None
+        yield from (held.key for held in tier.scan() if held.key.hex().startswith(digits))
+
+
+def _page(entry: Found) -> dict[str, Any]:
+    header = entry.frame.header
+    left = None if entry.deadline is None else entry.deadline - SystemClock().monotonic()
+    return {
+        "key": str(entry.frame.key),
+        "tenant": header.tenant,
+        "namespace": header.namespace,
+        "model": header.model,
+        "signature": header.signature.hex(),
+        "modality": header.modality,
+        "created": datetime.fromtimestamp(header.created, UTC).isoformat(timespec="seconds"),
+        "expires_in_seconds": left,
+        "compute_seconds": header.cost,
+        "bytes": entry.frame.size,
+        "intact": entry.frame.intact(),
+        "arrays": [
+            {
+                "kind": leaf.kind,
+                "dtype": leaf.dtype,
+                "shape": list(leaf.shape),
+                "codecs": [step.name for step in leaf.chain],
+                "bytes": leaf.length,
+            }
+            for leaf in header.leaves
+        ],
+    }
+
+
+def _pages(pages: list[dict[str, Any]]) -> RenderableType:
+    from rich.console import Group
+
+    parts: list[RenderableType] = []
+    for page in pages:
+        arrays = [
+            f"{leaf['dtype']}{leaf['shape']} {'→'.join(leaf['codecs']) or 'raw'} {size(leaf['bytes'])}"
+            for leaf in page["arrays"]
+        ]
+        lines = {name: value for name, value in page.items() if name not in ("key", "arrays")}
+        parts.append(facts(page["key"], lines | {"arrays": "\n".join(arrays)}))
+    return Group(*parts)
+
+
+def explain(
+    source: Annotated[Path, Parameter(help="A picture, sound or video file; with --modality text, a text file.")],
+    *,
+    modality: Annotated[Literal["image", "text", "audio", "video"], Parameter(help="How the file is read.")] = "image",
+    tenant: Annotated[str, Parameter(help="On whose behalf.")] = "default",
+    namespace: Annotated[str, Parameter(help="In which namespace.")] = "default",
+    folder: Folder = DEFAULT_FOLDER,
+) -> int:
+    """Say what a file's content is to the cache, and what is stored for it, by which model.
+
+    Exit code 1 when nothing is. Blocks that were computed with further arguments besides the file are not found.
+
+    Example: mmcache explain cat.png
+    """
+    from mmcache.keys.content import ContentOptions, identify
+    from mmcache.keys.realm import RealmKeys
+
+    require(folder)
+    given = source.read_text(encoding="utf-8") if modality == "text" else source
+    salt = RealmKeys(secret(folder)).salt(tenant, namespace)
+    content = identify(given, modality, salt=salt, memo=None, options=ContentOptions())
+    with disk_tier(folder) as tier:
+        wanted = [held.key for held in tier.scan() if held.key.digest == content.digest]
+        pages = [_page(entry) for entry in tier.get(wanted) if isinstance(entry, Found)]
+    data = {
+        "content": content.digest.hex(),
+        "decoder": content.decoder,
+        "tenant": tenant,
+        "namespace": namespace,
+        "stored": pages,
+    }
+    lines = {name: value for name, value in data.items() if name != "stored"} | {"stored blocks": len(pages)}
+
+    def view() -> RenderableType:
+        from rich.console import Group
+
+        return Group(facts(str(source), lines), _pages(pages))
+
+    show(folder, data, view)
+    return Exit.DONE if pages else Exit.NO
+
+
+def verify(*, folder: Folder = DEFAULT_FOLDER) -> int:
+    """Read every stored byte and compare it with its checksum; exit code 1 when something is damaged.
+
+    A damaged block is never served: it is a miss. Verifying changes nothing.
+
+    Example: mmcache verify
+    """
+    require(folder)
+    with disk_tier(folder) as tier, bar(folder) as progress:
+        report = tier.verify(progress)
+    raise NotImplementedError(report)

@@ -1,0 +1,60 @@
+"""`mmcache purge`, `rekey`: what changes or removes stored blocks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from mmcache.cli.choose import EVERYTHING, Choice
+from mmcache.cli.folder import KEY_FILE, disk_tier, require, secret
+from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, facts, show, size
+from mmcache.model.errors import SettingsError
+
+
+def purge(
+    *,
+    choice: Choice = EVERYTHING,
+    all: Annotated[bool, Parameter(negative="", show_default=False, help="Remove everything.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False, help="Only say what would go.")] = False,
+    folder: Folder = DEFAULT_FOLDER,
+) -> int:
+    """Remove blocks for good, by tenant, namespace, model, modality or age, and say how many bytes went.
+
+    Example: mmcache purge --tenant acme --older-than 30d
+    """
+    if choice.everything and not all:
+        raise SettingsError("say what to remove: --tenant, --namespace, --model, --modality, --older-than, or --all")
+    require(folder)
+    matches = choice.matcher()
+    with disk_tier(folder) as tier:
+        if dry_run:
+            sizes = [held.size for held in tier.scan() if matches(held)]
+            blocks, freed = len(sizes), sum(sizes)
+        else:
+            blocks, freed = tier.erase(matches)
+    data = {"root": str(folder.path), "dry_run": dry_run, "blocks": blocks, "bytes": freed}
+    title = "Would remove" if dry_run else "Removed"
+    show(folder, data, lambda: facts(title, {"blocks": blocks, "bytes": size(freed)}))
+    return Exit.DONE
+
+
+def rekey(*, folder: Folder = DEFAULT_FOLDER) -> int:
+    """Give a cache folder a new secret and erase every block, since none can be found under the new one.
+
+    Use it when the key file may have leaked. Stop the programs that use the folder first: one that runs keeps the old
+    secret until it opens the cache again.
+
+    Example: mmcache rekey --root /var/cache/mmcache
+    """
+    from mmcache.snapshot import fingerprint
+
+    require(folder)
+    (folder.path / KEY_FILE).unlink()
+    realm = fingerprint(secret(folder))
+    with disk_tier(folder) as tier:
+        blocks, freed = tier.erase(EVERYTHING.matcher())
+    data = {"root": str(folder.path), "realm": realm, "blocks": blocks, "bytes": freed}
+    lines = {"new realm secret": realm, "blocks erased": blocks, "bytes erased": size(freed)}
+    show(folder, data, lambda: facts(f"Re-keyed {folder.path}", lines))
+    return Exit.DONE

@@ -1,0 +1,116 @@
+"""Every example runs, and so does every ```python and ```console block of the README and the guides.
+
+* The python blocks of a page run in order in one fresh interpreter, in an empty folder with an empty cache.
+* A block inside an HTML comment runs too and is not shown: the place for a page's set-up.
+* Console lines that start with `$ ` run in bash, in order. `make X` must name a target; installing is CI's own work.
+* `<!-- not run: REASON -->` on the line before a block leaves it out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+BLOCK = re.compile(r"(?P<skip><!-- not run: [^>]+ -->\n)?^```(?P<kind>python|console)\n(?P<body>.*?)^```$", re.M | re.S)
+INSTALLS = ("git clone ", "cd ", "pip install ", "python -m pip ", "python3 -m venv ", "source ")
+LONG = re.compile(r"\bmmcache (demo|bench|lab run)\b")
+
+
+@dataclass(frozen=True)
+class Page:
+    path: Path
+    python: str
+    commands: tuple[str, ...]
+
+
+def read(path: Path) -> Page:
+    """The runnable text of a page; python blocks keep their line numbers, so that tracebacks point into the page."""
+    text = path.read_text(encoding="utf-8")
+    source = [""] * (text.count("\n") + 1)
+    commands: list[str] = []
+    for block in BLOCK.finditer(text):
+        if block["skip"]:
+            continue
+        lines = block["body"].splitlines()
+        if block["kind"] == "python":
+            first = text.count("\n", 0, block.start("body"))
+            source[first : first + len(lines)] = lines
+        else:
+            commands += [line[2:] for line in lines if line.startswith("$ ")]
+    return Page(path, "\n".join(source), tuple(commands))
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    home = {"HOME": str(tmp_path), "MMCACHE_ROOT": str(tmp_path / "cache"), "COLUMNS": "100"}
+    return os.environ | home | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def run(command: list[str], tmp_path: Path, **options: str) -> None:
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=600, check=False,
+        **options,
+    )  # type: ignore[call-overload]  # fmt: skip
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+
+
+PYTHON = [page for page in map(read, PAGES) if page.python.strip()]
+COMMANDS = [(page.path.name, line) for page in map(read, PAGES) for line in page.commands]
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.path.stem)
+def test_the_python_of_a_page_runs(page: Page, tmp_path: Path) -> None:
+    script = tmp_path / page.path.with_suffix(".py").name
+    script.write_text(page.python, encoding="utf-8")
+    run([sys.executable, script.name], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [pytest.param(*each, marks=pytest.mark.slow if LONG.search(each[1]) else ()) for each in COMMANDS],
+)
+def test_a_console_line_works(page: str, line: str, tmp_path: Path) -> None:
+    if line.startswith(INSTALLS):
+        pytest.skip("CI's fresh clone does this")
+    if line.startswith("make "):
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+        assert set(line.split()[1:]) <= set(targets), f"{page} names a target that the Makefile lacks"
+        return
+    run(["bash", "-euo", "pipefail", "-c", line], tmp_path)
+
+
+def test_the_extractor_finds_blocks_and_keeps_line_numbers(tmp_path: Path) -> None:
+    page = tmp_path / "x.md"
+    page.write_text(
+        "# T\n\n```python\na = 1\n```\n<!-- not run: costs money -->\n```python\nboom\n```\n"
+        "<!--\n```python\nb = a\n```\n-->\n```console\n$ make test\noutput\n```\n",
+        encoding="utf-8",
+    )
+    found = read(page)
+    assert [line for line in found.python.splitlines() if line] == ["a = 1", "b = a"]
+    assert found.python.splitlines()[3] == "a = 1"
+    assert found.commands == ("make test",)
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)], cwd=tmp_path, env=environment(tmp_path), capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_examples_are_numbered_without_a_gap() -> None:
+    assert [path.name[:3] for path in EXAMPLES] == [f"{number:02}_" for number in range(1, len(EXAMPLES) + 1)]
