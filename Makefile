@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 BUILT  := pyproject.toml setup.py constraints.txt $(wildcard src/mmcache/*/*.c)
 
 .PHONY: help setup demo test test-all lint types imports examples bench docs clean

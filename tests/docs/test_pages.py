@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "results" not in p.parts)]
 BLOCK = re.compile(r"(?P<skip><!-- not run: [^>]+ -->\n)?^```(?P<kind>python|console)\n(?P<body>.*?)^```$", re.M | re.S)
 INSTALLS = ("git clone ", "cd ", "pip install ", "python -m pip ", "python3 -m venv ", "source ")
 LONG = re.compile(r"\bmmcache (demo|bench|lab run)\b")
