@@ -17,11 +17,13 @@ from mmcache.model.block import ArraySpec, BytesSpec, Spec
 from mmcache.model.errors import CodecError, UnknownPluginError
 from mmcache.model.frame import Buffer, CodecStep
 
+Array = npt.NDArray[np.generic]
 AnyCodec = Codec[Any, Any]
 Part: TypeAlias = Union[str, AnyCodec, "Chain"]
 CodecSetting: TypeAlias = Part | Mapping[str, Part]
 """`"raw"`, `"fp16"`, `"int4+zstd"`, `"fp16:scale=0.92"`, a codec, a chain, or one of these per modality."""
 
+_RAW = CodecStep(Raw.name, {})
 _PROBE = ArraySpec("<f4", (1024, 64))
 _log = logging.getLogger("mmcache.codecs")
 
@@ -68,41 +70,43 @@ class Chain:
     def __repr__(self) -> str:
         return f"Chain({'+'.join(map(_label, self.codecs)) or 'raw'})"
 
-    def encode(self, array: npt.NDArray[np.generic], *, lossy: bool, context: bytes) -> Encoded:
+    def encode(self, array: Array, *, lossy: bool, context: bytes) -> Encoded:
         """Encode a leaf. Steps that do not fit it or do not make it smaller are left out.
 
         `lossy`: whether values may change (floats that the caller gets back as an array). `context` is what
         ciphers bind the bytes to.
         """
-        data, steps = self._transform(array) if lossy and self.transforms else (array, ())
-        if not self.packers:
-            return Encoded(_bytes(data), steps)
-        spec: Spec
-        if isinstance(data, np.ndarray):
-            spec = Raw().out_spec(ArraySpec.of(data))
-            data, steps = _bytes(data), (*steps, CodecStep(Raw.name, {}))
-        else:
-            spec = BytesSpec(memoryview(data).nbytes)
+        data: Any = array
+        plain = ArraySpec.of(array)
+        spec: Spec = plain
+        steps: tuple[CodecStep, ...] = ()
+        if lossy and self.transforms:
+            data, spec, steps = self._transform(array, plain)
+        if isinstance(spec, ArraySpec):
+            data = Raw().encode(data, spec)
+            if self.packers:
+                spec, steps = Raw().out_spec(spec), (*steps, _RAW)
         for packer in self.packers:
+            assert isinstance(spec, BytesSpec)
             codec = _bound(packer, context)
             packed = codec.encode(data, spec)
-            if getattr(packer, "optional", False) and memoryview(packed).nbytes >= memoryview(data).nbytes:
+            if getattr(packer, "optional", False) and len(packed) >= _size(data):
                 continue
             data, spec, steps = packed, codec.out_spec(spec), (*steps, CodecStep(codec.name, codec.params))
-        return Encoded(data, () if steps == (CodecStep(Raw.name, {}),) else steps)
+        return Encoded(data, () if steps == (_RAW,) else steps)
 
-    def _transform(self, array: npt.NDArray[np.generic]) -> tuple[Any, tuple[CodecStep, ...]]:
+    def _transform(self, array: Array, plain: ArraySpec) -> tuple[Any, Spec, tuple[CodecStep, ...]]:
         data: Any = array
-        spec: Spec = ArraySpec.of(array)
-        steps: tuple[CodecStep, ...] = ()
+        spec: Spec = plain
         try:
             for codec in self.transforms:
                 data, spec = codec.encode(data, spec), codec.out_spec(spec)
-                steps += (CodecStep(codec.name, codec.params),)
         except CodecError as error:
             _log.info("an array of %s %s is kept raw: %s", array.dtype, array.shape, error)
-            return array, ()
-        return (data, steps) if _bytes(data).nbytes < array.nbytes else (array, ())
+            return array, plain, ()
+        if _size(data) >= array.nbytes:
+            return array, plain, ()
+        return data, spec, tuple(CodecStep(codec.name, codec.params) for codec in self.transforms)
 
 
 class Recipe:
@@ -124,7 +128,7 @@ class Recipe:
         self.decoded_bytes = max(s.nbytes if isinstance(s, ArraySpec) else s.max_bytes for s in self._specs)
         """The most bytes that any step of decoding holds."""
 
-    def decode(self, data: Buffer) -> npt.NDArray[np.generic]:
+    def decode(self, data: Buffer) -> Array:
         """The array, read-only. Raises `CodecError`."""
         value: Any = Raw().decode(data, self._specs[-1]) if isinstance(self._specs[-1], ArraySpec) else data
         for codec, spec in zip(reversed(self._codecs), reversed(self._specs[:-1]), strict=True):
@@ -149,8 +153,8 @@ def _bound(codec: AnyCodec, context: bytes) -> AnyCodec:
     return codec if bind is None else bind(context)
 
 
-def _bytes(data: Any) -> memoryview:
-    return memoryview(Raw().encode(data, _PROBE) if isinstance(data, np.ndarray) else data)
+def _size(data: Any) -> int:
+    return int(data.nbytes) if isinstance(data, np.ndarray) else memoryview(data).nbytes
 
 
 def _label(codec: AnyCodec) -> str:

@@ -24,6 +24,8 @@ from mmcache.model.signature import Signature
 __all__ = ["Chain", "CodecSetting", "Thawed", "choose", "freeze", "thaw"]
 
 Array = npt.NDArray[np.generic]
+Realm = tuple[bytes, bytes, str, str]
+"""Key, signature digest, tenant, namespace."""
 
 MAX_LEAVES = 1 << 14
 MAX_DECODED_BYTES = 1 << 32
@@ -75,10 +77,13 @@ def freeze(
         raise UnsupportedValueError(
             f"a value of {len(arrays)} arrays and {len(tree)} other bytes has too many parts; return fewer, larger ones"
         )
+    realm = (bytes(key), signature.digest, tenant, namespace)
     encoded = [
         Encoded(Raw().encode(array, _SPEC), ())
         if chain is None
-        else chain.encode(array, lossy=_may_lose(array, kind), context=_context(key, tenant, namespace, i))
+        else chain.encode(
+            array, lossy=_may_lose(array, kind), context=_context(realm, i, kind, array.dtype.str, array.shape)
+        )
         for i, (array, kind) in enumerate(zip(arrays, kinds, strict=True))
     ]
     payload, offsets = _laid_out(encoded)
@@ -100,8 +105,9 @@ def _may_lose(array: Array, kind: str) -> bool:
     return array.dtype.kind == "f" and kind in ("numpy", torch_leaf.PREFIX)
 
 
-def _context(key: bytes, tenant: str, namespace: str, leaf: int) -> bytes:
-    return _pack((bytes(key), tenant, namespace, leaf))
+def _context(realm: Realm, leaf: int, kind: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What ciphers bind a leaf's bytes to."""
+    return _pack((*realm, leaf, kind, dtype, shape))
 
 
 def _laid_out(encoded: list[Encoded]) -> tuple[memoryview, list[int]]:
@@ -130,10 +136,11 @@ def thaw(frame: Frame, structures: Structures | None = None, *, share: bool = Fa
     header, payload = frame.header, memoryview(frame.payload).toreadonly()
     if len(header.leaves) > MAX_LEAVES:
         raise CorruptFrameError("a frame has more leaves than any frame may have")
+    realm = (header.key, header.signature, header.tenant, header.namespace)
     budget = MAX_DECODED_BYTES
     built = []
     for i, leaf in enumerate(header.leaves):
-        part, held = _leaf(leaf, payload, _context(header.key, header.tenant, header.namespace, i), share)
+        part, held = _leaf(leaf, payload, realm, i, share)
         budget -= held
         built.append(part)
     if budget < 0:
@@ -150,7 +157,7 @@ def thaw(frame: Frame, structures: Structures | None = None, *, share: bool = Fa
     return Thawed(*unflatten(skeleton, built, structures or Structures()))
 
 
-def _leaf(leaf: LeafHeader, payload: memoryview, context: bytes, share: bool) -> tuple[Built, int]:
+def _leaf(leaf: LeafHeader, payload: memoryview, realm: Realm, place: int, share: bool) -> tuple[Built, int]:
     """The maker of a leaf, and the bytes that decoding it holds."""
     dtype = _dtype(leaf.dtype)
     kind = leaf.kind
@@ -168,6 +175,7 @@ def _leaf(leaf: LeafHeader, payload: memoryview, context: bytes, share: bool) ->
     if not leaf.chain:
         array = Raw().decode(data, spec)
         return Built(*_given(kind, array, share)), 0
+    context = _context(realm, place, kind, leaf.dtype, leaf.shape)
     recipe = Recipe(spec, leaf.chain, leaf.length, context)
     return Built(partial(_decoded, kind, recipe, data, share), kind in _IMMUTABLE), recipe.decoded_bytes
 
