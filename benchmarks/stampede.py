@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.synchronize import Barrier
@@ -73,6 +74,7 @@ MAKERS: dict[str, Callable[[Path], Callable[[], Any]]] = {
 
 def process(name: str, folder: Path, threads: int, everybody: Barrier) -> None:
     """One process: all its threads are let go together with everybody else's."""
+    warnings.simplefilter("ignore")  # joblib remarks how long a thousand callers take to write the same file
     call = MAKERS[name](folder)
     ready = threading.Barrier(threads, action=everybody.wait)
     wrong: list[object] = []

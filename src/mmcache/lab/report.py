@@ -90,12 +90,15 @@ def screen(table: Table, result: Result) -> RenderableType:
     from rich.text import Text
 
     grid = Grid(title=table.title, title_justify="left", title_style="bold")
-    for column in SCREEN:
+    shown = [
+        column for column in SCREEN if column != "published" or any(row.published is not None for row in result.rows)
+    ]
+    for column in shown:
         right = column in ("ours", "p10–p90", "target", "published")
-        grid.add_column(column, justify="right" if right else "left", overflow="fold")
+        grid.add_column(column, justify="right" if right else "left", overflow="fold", no_wrap=column != "id")
     for row in result.rows:
         cell = dict(zip(COLUMNS, cells(row), strict=True))
         cell["ours"] += f" {row.unit}" if row.ours is not None else ""
         style = {None: "", True: "green", False: "red"}[row.met]
-        grid.add_row(*(Text(cell[column], style=style if column == "met" else "") for column in SCREEN))
+        grid.add_row(*(Text(cell[column], style=style if column == "met" else "") for column in shown))
     return Group(grid, *(Text(line, style="dim") for line in provenance(result)))
