@@ -57,7 +57,7 @@ class Lossy(msgspec.Struct, frozen=True):
     largest_error: float
     """Largest |decoded - exact| of any element."""
     largest_share: float
-    """Largest |decoded - exact| as a share of the stated bound of its channel; above 1 breaks the promise."""
+    """Largest |decoded - exact| as a share of `INT4.error_bound`; above 1 breaks the promise."""
     mean_cosine: float
     """Of tokens, decoded against exact."""
     computed_again: int

@@ -21,6 +21,7 @@ from blake3 import blake3
 from mmcache.lab.demo.manifest import TILE, Ask, Manifest, Modality
 from mmcache.lab.demo.records import Lossy, Pass, Record, save
 from mmcache.lab.models import ImageEncoder, SpeechEncoder, TextEncoder
+from mmcache.model.block import ArraySpec
 from mmcache.model.errors import SettingsError
 from mmcache.model.signature import Signature
 
@@ -187,6 +188,7 @@ def size_of(root: Path) -> int:
 def run_lossy(manifest: Manifest, root: Path) -> Lossy:
     """Store every picture's tokens in int4, open the cache again, and compare what it gives with the model's output."""
     from mmcache.cache import Cache
+    from mmcache.codecs.int4 import INT4
 
     meter, media = Meter(ImageEncoder()), Path(manifest.media)
     exact = dict[str, Floats]()
@@ -205,6 +207,7 @@ def run_lossy(manifest: Manifest, root: Path) -> Lossy:
             exact[name] = exact.pop("latest")
             print(done, flush=True)
     computed = meter.inputs
+    codec = INT4()
     errors, shares, cosines = list[float](), list[float](), list[float]()
     with open_cache() as cache:
         wrapped = cache.wrap(encode, modality="image", signature=meter.model.signature)
@@ -212,7 +215,7 @@ def run_lossy(manifest: Manifest, root: Path) -> Lossy:
             tokens, truth = wrapped(media / name), exact[name]
             error = np.abs(tokens - truth)
             errors.append(float(error.max()))
-            shares.append(float((error / bound(truth)).max()))
+            shares.append(float((error / codec.error_bound(truth, ArraySpec.of(truth))).max()))
             norms = np.linalg.norm(tokens, axis=1) * np.linalg.norm(truth, axis=1)
             cosines.append(float(((tokens * truth).sum(axis=1) / norms).mean()))
         stored = sum(tier.bytes for name, tier in cache.stats().tiers.items() if name != "memory")
@@ -225,12 +228,6 @@ def run_lossy(manifest: Manifest, root: Path) -> Lossy:
         mean_cosine=float(np.mean(cosines)),
         computed_again=meter.inputs - computed,
     )
-
-
-def bound(exact: Floats) -> Floats:
-    """int4's promise, per channel (last axis): half a step of max|x| / 7, and float16's rounding of that step."""
-    largest = np.abs(exact).max(axis=0)
-    return np.asarray(largest / 7 * (0.5 + 7 * 2.0**-10) + 1e-7, np.float32)
 
 
 def main(arguments: Sequence[str]) -> int:
