@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mmcache.policies.base import Policy
+from mmcache.policies.heat import HeatWindow
 from mmcache.policies.lru import LRU
 from mmcache.testing import PolicyContract
 
@@ -10,3 +11,13 @@ from mmcache.testing import PolicyContract
 class TestLRU(PolicyContract):
     def make_policy(self) -> Policy:
         return LRU()
+
+
+class TestHeatWindow(PolicyContract):
+    def make_policy(self) -> Policy:
+        return HeatWindow()
+
+
+class TestHeatWindowShorterThanTheCache(PolicyContract):
+    def make_policy(self) -> Policy:
+        return HeatWindow(window=7, threshold=3)

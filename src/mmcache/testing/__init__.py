@@ -17,23 +17,41 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mmcache.testing.clock import FakeClock
-    from mmcache.testing.frames import make_frame, make_key
+    from mmcache.testing.codec_contract import CodecContract
+    from mmcache.testing.decider_contracts import AdmissionContract, LifetimeContract, ReferencesContract
+    from mmcache.testing.frames import WholeThaw, make_frame, make_key
     from mmcache.testing.policy_contract import PolicyContract
     from mmcache.testing.tier_contract import TierContract
 
+__all__ = [
+    "AdmissionContract",
+    "CodecContract",
+    "FakeClock",
+    "LifetimeContract",
+    "PolicyContract",
+    "ReferencesContract",
+    "TierContract",
+    "WholeThaw",
+    "make_frame",
+    "make_key",
+]
+
 _HOMES = {
+    "AdmissionContract": "decider_contracts",
+    "CodecContract": "codec_contract",
     "FakeClock": "clock",
+    "LifetimeContract": "decider_contracts",
     "PolicyContract": "policy_contract",
+    "ReferencesContract": "decider_contracts",
     "TierContract": "tier_contract",
+    "WholeThaw": "frames",
     "make_frame": "frames",
     "make_key": "frames",
 }
 
-__all__ = ["FakeClock", "PolicyContract", "TierContract", "make_frame", "make_key"]
-
 if (pytest := sys.modules.get("pytest")) is not None:
     # So that a failing contract shows the values that differ, as a test of your own would.
-    pytest.register_assert_rewrite(*{f"{__name__}.{home}" for home in _HOMES.values() if home.endswith("_contract")})
+    pytest.register_assert_rewrite(*{f"{__name__}.{home}" for home in _HOMES.values() if "contract" in home})
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mmcache.model.frame import CodecStep, Frame, FrameHeader, LeafHeader
+from mmcache.model.frame import Frame, FrameHeader, LeafHeader
 from mmcache.model.key import WHOLE, Key
 
 ONE_LEAF = msgspec.Raw(msgspec.msgpack.encode([0]))
@@ -30,8 +30,21 @@ def make_frame(
     cost: float = 0.5,
 ) -> Frame:
     """A sealed frame whose value is `payload` as bytes, stored as it is."""
-    leaf = LeafHeader("bytes", "|u1", (len(payload),), (CodecStep("raw", {}),), 0, len(payload))
+    leaf = LeafHeader("bytes", "|u1", (len(payload),), (), 0, len(payload))
     header = FrameHeader(
         bytes(key), signature, modality, tenant, namespace, model, created, cost, ONE_LEAF, (leaf,)
     )  # fmt: skip
     return Frame.seal(header, payload)
+
+
+class WholeThaw:
+    """What a `MemoryTier` needs of a codec pipeline, for tests of tiers: the value is the payload."""
+
+    constant = True
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def value(self) -> bytes:
+        """The payload."""
+        return bytes(self._frame.payload)
