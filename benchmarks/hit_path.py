@@ -100,7 +100,7 @@ class HitPath(Table):
     title = "What does a hit in memory cost?"
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
-        rounds, seconds = (7, 0.05) if quick else (31, 0.3)
+        rounds, seconds = (7, 0.05) if quick else (21, 0.15)
         single: dict[str, list[float]] = {}
         ratios: dict[str, list[float]] = {}
         scaling: dict[str, list[float]] = {}
