@@ -11,21 +11,20 @@ The steps live next door: `scopes` (whose key is it), `store` (tiers as one), `f
 from __future__ import annotations
 
 import os
-import random
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import Any, Self, overload
 
 from mmcache import plugins
 from mmcache.admission.base import Admission
+from mmcache.answer import Answers, Mode, nothing
 from mmcache.codecs.pipeline import CodecSetting
 from mmcache.codecs.structure import Structures
-from mmcache.compare import difference
-from mmcache.encoder import CallOptions, Encoder, Request
+from mmcache.encoder import CallOptions, Encoder
 from mmcache.events import Events
 from mmcache.explain import Explanation, explain
 from mmcache.fill import Fill
@@ -35,7 +34,7 @@ from mmcache.keys.realm import RealmKeys
 from mmcache.keys.region import Region
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
-from mmcache.model.event import Differed, Hit, Invalidated, Missed, MissReason
+from mmcache.model.event import Invalidated, MissReason
 from mmcache.model.key import WHOLE, Key
 from mmcache.model.signature import Signature
 from mmcache.policies.base import Policy
@@ -43,14 +42,13 @@ from mmcache.refs.base import References
 from mmcache.scopes import Scopes
 from mmcache.settings import Settings, enabled, parse_bytes
 from mmcache.stats import CacheStats, Tally
-from mmcache.store import Lookup, RecentSignatures, Store
+from mmcache.store import RecentSignatures, Store
 from mmcache.tiers.base import Claims, Found, Memo, Tier
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.write_behind import WriteBehind
 from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
 
-Mode = Literal["on", "shadow", "off"]
 _MISSING = object()
 
 
@@ -102,10 +100,9 @@ class Cache:
             raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
         if not 0.0 <= verify_share <= 1.0:
             raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share}")
-        self.tenant, self.namespace, self.mode = tenant, namespace, mode if enabled() else "off"
+        self.tenant, self.namespace = tenant, namespace
         self.events = Events()
         self.memo: Memo | None = None
-        self._verify_share = verify_share
         self._clock = clock or SystemClock()
         self._references = _plugged("refs", references)
         self._tally = Tally()
@@ -150,15 +147,16 @@ class Cache:
             broadcast=broadcast,
             doom=self._flights.doom,
         )
-        self._fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
+        fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
+        self.answers = Answers(self._store, fill, self.scopes, self._tally, self.events, self.structures, verify_share)
+        """Lookups that may end in a computation; what `Encoder` calls."""
         self.peek: Callable[..., Any] = self._store.memory.peek
         """`peek(key, default=None)`: the value if it is in memory. Never blocks, never reads a lower tier."""
         self.get: Callable[..., Any] = self._store.memory.get_or_below
         """`get(key, default=None)`: the stored value from the nearest tier. Arrays are read-only views."""
         self.a = AsyncCache(self)
         """The async twins."""
-        if self.mode != "on":
-            self.switch(self.mode)
+        self.switch(mode if enabled() else "off")
 
     def _emit(self, event: Any) -> None:
         self._store.emit(event)
@@ -190,9 +188,36 @@ class Cache:
         return Key(scope.digest, found.digest, region.digest(scope.salt) if region else WHOLE)
 
     @overload
-    def wrap(self, function: Callable[..., Any], /, **options: Any) -> Encoder: ...
+    def wrap(
+        self,
+        function: Callable[..., Any],
+        /,
+        *,
+        modality: str,
+        signature: Signature | str | None = None,
+        batch: Callable[..., Any] | None = None,
+        returns: Iterable[type] = (),
+        guard: bool = True,
+        tenant: str | None = None,
+        namespace: str | None = None,
+        ttl: float | None = None,
+        content: ContentOptions = ...,
+    ) -> Encoder: ...
     @overload
-    def wrap(self, /, **options: Any) -> Callable[[Callable[..., Any]], Encoder]: ...
+    def wrap(
+        self,
+        /,
+        *,
+        modality: str,
+        signature: Signature | str | None = None,
+        batch: Callable[..., Any] | None = None,
+        returns: Iterable[type] = (),
+        guard: bool = True,
+        tenant: str | None = None,
+        namespace: str | None = None,
+        ttl: float | None = None,
+        content: ContentOptions = ...,
+    ) -> Callable[[Callable[..., Any]], Encoder]: ...
     def wrap(
         self,
         function: Callable[..., Any] | None = None,
@@ -236,23 +261,9 @@ class Cache:
     # Lookup ---------------------------------------------------------------------------------------------------------
 
     def _get_below(self, key: Key, default: Any) -> Any:
-        make = self.look_up([key])[0].make
-        return default if make is None else make()
-
-    def look_up(self, keys: Sequence[Key]) -> list[Lookup]:
-        """Look keys up in all tiers, a batch a tier; counted, and logged as events."""
         self._check_open()
-        looks = self._store.find(keys) if self.mode != "off" else [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
-        for key, look in zip(keys, looks, strict=True):
-            scope = self.scopes.find(key)
-            modality = scope.signature.modality if scope is not None else None
-            if look.make is None:
-                self._tally.miss(look.reason, modality)
-                self.events.emit(Missed(key, look.reason))
-            else:
-                self._tally.hit(look.tier, modality, look.saved)
-                self.events.emit(Hit(key, look.tier))
-        return looks
+        make = self.answers.look_up([key])[0].make
+        return default if make is None else make()
 
     def get_or_compute(
         self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False
@@ -262,88 +273,21 @@ class Cache:
         `ttl` in seconds overrides the cache's lifetime. What `compute` raises reaches every caller and is not stored.
         """
         value = _MISSING if bypass else self.peek(key, _MISSING)
-        if value is not _MISSING and not self._verify_share:
+        if value is not _MISSING and not self.answers.verify_share:
             return value
-        return self.answer(key, compute, ttl=ttl, bypass=bypass)
+        self._check_open()
+        return self.answers.answer(key, compute, ttl=ttl, bypass=bypass)
 
-    def answer(self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False) -> Any:
-        """Like `get_or_compute`, every lookup counted by modality."""
-        if bypass:
-            self._count_bypass(key)
-            return self._fill.timed(compute)[0]
-        return self.settle(key, self.look_up([key])[0], compute, ttl=ttl)
-
-    def settle(self, key: Key, look: Lookup, compute: Callable[[], Any], *, ttl: float | None = None) -> Any:
-        """Finish a lookup: hand out the hit (recomputing it where a check is due), or fill the miss."""
-        if self.mode == "off":
-            return self._fill.timed(compute)[0]
-        if look.make is None:
-            return self._fill.run(key, self.scopes.require(key), compute, ttl)()
-        return self._checked(key, look, self._fill.timed(compute)[0]) if self._check_due() else look.make()
-
-    async def answer_async(
-        self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
-    ) -> Any:
-        """The async twin of `answer`."""
-        if bypass or self.mode == "off":
-            self._count_bypass(key)
-            return (await self._fill.timed_async(compute))[0]
-        look = self.look_up([key])[0]
-        if look.make is None:
-            return (await self._fill.run_async(key, self.scopes.require(key), compute, ttl))()
-        if self._check_due():
-            return self._checked(key, look, (await self._fill.timed_async(compute))[0])
-        return look.make()
-
-    def answer_many(
-        self,
-        requests: Sequence[Request],
-        compute: Callable[[Sequence[Request]], list[Any]],
-        *,
-        ttl: float | None = None,
-        bypass: bool = False,
-    ) -> list[Any]:
-        """Values in the order of `requests`; `compute` gets the missing ones, each key once, in one call."""
-        if bypass or self.mode == "off":
-            for request in requests:
-                self._count_bypass(request.key)
-            return self._fill.timed(lambda: compute(requests), len(requests))[0] if requests else []  # type: ignore[return-value]
-        looks = self.look_up([request.key for request in requests])
-        makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
-        missing = {r.key: r for r in requests if r.key not in makes}
-        due = {r.key: r for r in requests if r.key in makes and self._check_due()}
-        if due:
-            values = self._fill.timed(lambda: compute(list(due.values())), len(due))[0]
-            for (key, _), value in zip(due.items(), values, strict=True):  # type: ignore[call-overload]
-                look = next(one for r, one in zip(requests, looks, strict=True) if r.key == key)
-                makes[key] = partial(_same, self._checked(key, look, value))
-        makes |= self._fill.run_many({key: (r.scope, r) for key, r in missing.items()}, compute, ttl)
-        return [makes[request.key]() for request in requests]
-
-    # Checks ---------------------------------------------------------------------------------------------------------
-
-    def _check_due(self) -> bool:
-        return self.mode == "shadow" or (self._verify_share > 0.0 and random.random() < self._verify_share)
-
-    def _checked(self, key: Key, look: Lookup, value: Any) -> Any:
-        """Compare a hit with its recomputed value; when they differ, the new one is stored. Returns the new one."""
-        assert look.make is not None
-        scope = self.scopes.require(key)
-        fresh = self._store.freeze(key, scope, value, look.saved)[
-            1
-        ]()  # through the same chain, so lossy chains compare equal
-        found = difference(look.make(), fresh, self.structures)
-        self._tally.compared(found.equal)
-        if not found.equal:
-            self.events.emit(Differed(key, found.largest))
-            self._store.put(key, scope, value, cost=look.saved, ttl=None, done=_nothing)
-        return value if self.mode == "shadow" else fresh
+    @property
+    def mode(self) -> Mode:
+        """`on`, `shadow` or `off`; see `switch`."""
+        return self.answers.mode
 
     def switch(self, mode: Mode) -> None:
         """Change the mode at run time; `"off"` is the kill switch. In `shadow` and `off` no stored value is served."""
         if mode not in ("on", "shadow", "off"):
             raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
-        self.mode = mode
+        self.answers.mode = mode
         memory = self._store.memory
         self.peek, self.get = (memory.peek, memory.get_or_below) if mode == "on" else (_nothing_held, _nothing_held)
 
@@ -357,7 +301,7 @@ class Cache:
         self._check_open()
         if self.mode == "off":
             return False
-        return self._store.put(key, self.scopes.require(key), value, cost=cost, ttl=ttl, done=_nothing).kept
+        return self._store.put(key, self.scopes.require(key), value, cost=cost, ttl=ttl, done=nothing).kept
 
     def invalidate(self, keys: Key | Iterable[Key]) -> int:
         """Drop keys, and what was linked to depend on them, in every tier; how many blocks were held."""
@@ -428,11 +372,6 @@ class Cache:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _count_bypass(self, key: Key) -> None:
-        scope = self.scopes.find(key)
-        self._tally.miss(MissReason.BYPASSED, scope.signature.modality if scope is not None else None)
-        self.events.emit(Missed(key, MissReason.BYPASSED))
-
     def _check_open(self) -> None:
         if self._closed:
             raise TierClosedError("this cache is closed; open a new one")
@@ -452,11 +391,3 @@ def _first(tier: Tier, key: Key) -> Found | MissReason:
 
 def _nothing_held(key: Key, default: Any = None) -> Any:
     return default
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _nothing() -> None:
-    return None

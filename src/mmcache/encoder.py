@@ -142,13 +142,13 @@ class Encoder:
         request = self.request(source, *arguments, region=region, **keywords)
         compute = self._computing(request, arguments, keywords)
         if self._options.bypass or (guard is not None and guard.bypass()):
-            return self._cache.answer(request.key, compute, bypass=True)
-        look = self._cache.look_up([request.key])[0]
+            return self._cache.answers.answer(request.key, compute, bypass=True)
+        look = self._cache.answers.look_up([request.key])[0]
         if guard is not None and guard.observe(time.perf_counter() - started, look.saved):
             self._cache.events.emit(
                 Failed("guard", f"{self.__name__}: lookups cost more than they save; bypassing for a while")
             )
-        return self._cache.settle(request.key, look, compute, ttl=self._options.ttl)
+        return self._cache.answers.settle(request.key, look, compute, ttl=self._options.ttl)
 
     async def a(self, source: Any, *arguments: Any, **keywords: Any) -> Any:
         """The async twin: a coroutine function is awaited, a plain one runs in a thread."""
@@ -156,7 +156,9 @@ class Encoder:
 
         request = await asyncio.to_thread(self.request, source, *arguments, **keywords)
         compute = self._computing(request, arguments, keywords)
-        return await self._cache.answer_async(request.key, compute, ttl=self._options.ttl, bypass=self._options.bypass)
+        return await self._cache.answers.answer_async(
+            request.key, compute, ttl=self._options.ttl, bypass=self._options.bypass
+        )
 
     def _computing(
         self, request: Request, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -242,7 +244,7 @@ class Encoder:
                 return split(self._batch(inputs, *arguments, **keywords), len(inputs))
             return [self.__wrapped__(each, *arguments, **keywords) for each in inputs]
 
-        outputs = self._cache.answer_many(requests, compute, ttl=self._options.ttl, bypass=self._options.bypass)
+        outputs = self._cache.answers.answer_many(requests, compute, ttl=self._options.ttl, bypass=self._options.bypass)
         return stack(outputs) if stacked else outputs
 
 

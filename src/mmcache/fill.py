@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
+from contextvars import copy_context
 from functools import partial
 from typing import NoReturn, TypeVar
 
@@ -54,7 +57,7 @@ class Fill:
                 continue  # the leader was interrupted: take over
             if followed is ALONE:
                 value = self.timed(compute)[0]
-                return partial(_same, value)
+                return partial(same, value)
             return followed
 
     def _lead(self, flight: Flight, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
@@ -89,7 +92,7 @@ class Fill:
                 continue
             if followed is ALONE:
                 value, _ = await self.timed_async(compute)
-                return partial(_same, value)
+                return partial(same, value)
             return followed
 
     async def _lead_async(
@@ -103,8 +106,7 @@ class Fill:
             return found[0]
         with leading(flight), _Released(self._claims, flight.key) as claim:
             value, seconds = await self.timed_async(compute)
-            done = claim.hand_over()
-            return await asyncio.to_thread(self.keep, flight, scope, value, seconds, ttl, done)
+            return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
     # Many keys ------------------------------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class Fill:
             for key, (flight, leads) in joined.items():
                 followed = None if leads else self.follow(flight)
                 if followed is ALONE:
-                    made[key] = partial(_same, self.timed(lambda key=key: compute([wanted[key][1]]))[0][0])  # type: ignore[index, misc]
+                    made[key] = partial(same, self.timed(lambda key=key: compute([wanted[key][1]]))[0][0])  # type: ignore[index, misc]
                 elif followed is not None:
                     made[key] = followed
         return made
@@ -191,15 +193,15 @@ class Fill:
         key = flight.key
         if flight.doomed:
             done()
-            return partial(_same, value)
+            return partial(same, value)
         try:
             make = self._store.put(key, scope, value, cost=seconds, ttl=ttl, done=done).make
         except UnsupportedValueError as error:
             self._store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
-            return partial(_same, value)
+            return partial(same, value)
         except (MMCacheError, OSError) as error:
             self._store.emit(Failed("cache", f"not stored: {error}", key))
-            return partial(_same, value)
+            return partial(same, value)
         self._store.catch_up()
         if flight.doomed:  # invalidated while we stored: that put must not survive
             self._store.drop([key])
@@ -245,7 +247,7 @@ class Fill:
         if inspect.iscoroutinefunction(compute):
             value = await compute()
         else:
-            value = await asyncio.to_thread(compute)
+            value = await _in_thread(compute)
             if inspect.isawaitable(value):
                 value = await value
         seconds = time.perf_counter() - started
@@ -253,13 +255,29 @@ class Fill:
         return value, seconds
 
 
-def _same(value: object) -> object:
+def same(value: object) -> object:
+    """A maker's body where one object serves every caller."""
     return value
 
 
 def ALONE() -> NoReturn:  # noqa: N802 - a marker, never called
     """What `follow` returns when waiting could never end."""
     raise AssertionError("ALONE is a marker")
+
+
+async def _in_thread(compute: Callable[[], object]) -> object:
+    """Run `compute` in a thread of its own. Not in the loop's pool: followers that block there would starve it."""
+    future: Future[object] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(compute))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="mmcache-compute", daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 class _Released:

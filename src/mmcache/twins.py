@@ -42,7 +42,7 @@ class AsyncCache:
         bypass: bool = False,
     ) -> object:
         """See `Cache.get_or_compute`; `compute` may be a coroutine function or a plain one (run in a thread)."""
-        return await self._cache.answer_async(key, compute, ttl=ttl, bypass=bypass)
+        return await self._cache.answers.answer_async(key, compute, ttl=ttl, bypass=bypass)
 
     async def invalidate(self, keys: Key | Iterable[Key]) -> int:
         """See `Cache.invalidate`."""

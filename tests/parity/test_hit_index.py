@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_any_sequence_of_calls_gives_equal_results(operations: list[tuple[str, i
         if name == "put":
             entries[key] = (n, None, deadline, None, 1)
         elif name == "put-maker":
-            entries[key] = (None, lambda n=n: [n], deadline, None, 1)
+            entries[key] = (None, partial(list, [n]), deadline, None, 1)
         elif name == "drop":
             entries.pop(key, None)
         elif name == "tick":

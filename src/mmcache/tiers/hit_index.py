@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 from mmcache.model.clock import Clock, SystemClock
@@ -111,11 +112,11 @@ def hit_index(
     capacity = 1 << (max(1, capacity) - 1).bit_length()
     if accelerated():
         try:
-            from mmcache.tiers import _hit_index
+            compiled = import_module("mmcache.tiers._hit_index")
         except ImportError:
             pass
         else:
             system = isinstance(clock, SystemClock)
-            made: HitIndex = _hit_index.HitIndex(entries, below, capacity, None if system else clock.monotonic, shared)
+            made: HitIndex = compiled.HitIndex(entries, below, capacity, None if system else clock.monotonic, shared)
             return made
     return PythonHitIndex(entries, below, capacity, clock.monotonic, shared)

@@ -1,0 +1,144 @@
+"""`Answers`: every lookup that may end in a computation: counted, logged, checked where a check is due."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
+
+from mmcache.codecs.structure import Structures
+from mmcache.compare import difference
+from mmcache.events import Events
+from mmcache.fill import Fill, same
+from mmcache.model.event import Differed, Hit, Missed, MissReason
+from mmcache.model.key import Key
+from mmcache.scopes import Scope, Scopes
+from mmcache.stats import Tally
+from mmcache.store import Lookup, Store
+
+Mode = Literal["on", "shadow", "off"]
+
+
+class Wanted(Protocol):
+    """One of many inputs: see `encoder.Request`."""
+
+    @property
+    def key(self) -> Key: ...
+    @property
+    def scope(self) -> Scope: ...
+
+
+W = TypeVar("W", bound=Wanted)
+
+
+class Answers:
+    """Looks up, fills what is missing, and recomputes hits where shadow mode or sampling asks for it."""
+
+    def __init__(
+        self,
+        store: Store,
+        fill: Fill,
+        scopes: Scopes,
+        tally: Tally,
+        events: Events,
+        structures: Structures,
+        verify_share: float,
+    ) -> None:
+        self.mode: Mode = "on"
+        self._store, self._fill, self._scopes, self._tally = store, fill, scopes, tally
+        self._events, self._structures, self.verify_share = events, structures, verify_share
+
+    def look_up(self, keys: Sequence[Key]) -> list[Lookup]:
+        """Look keys up in all tiers, a batch a tier; counted, and logged as events."""
+        looks = self._store.find(keys) if self.mode != "off" else [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
+        for key, look in zip(keys, looks, strict=True):
+            scope = self._scopes.find(key)
+            modality = scope.signature.modality if scope is not None else None
+            if look.make is None:
+                self._tally.miss(look.reason, modality)
+                self._events.emit(Missed(key, look.reason))
+            else:
+                self._tally.hit(look.tier, modality, look.saved)
+                self._events.emit(Hit(key, look.tier))
+        return looks
+
+    def answer(self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False) -> Any:
+        """The stored value, or `compute()`'s, stored."""
+        if bypass:
+            self._count_bypass(key)
+            return self._fill.timed(compute)[0]
+        return self.settle(key, self.look_up([key])[0], compute, ttl=ttl)
+
+    def settle(self, key: Key, look: Lookup, compute: Callable[[], Any], *, ttl: float | None = None) -> Any:
+        """Finish a lookup: hand out the hit (recomputing it where a check is due), or fill the miss."""
+        if self.mode == "off":
+            return self._fill.timed(compute)[0]
+        if look.make is None:
+            return self._fill.run(key, self._scopes.require(key), compute, ttl)()
+        return self._checked(key, look, self._fill.timed(compute)[0]) if self._check_due() else look.make()
+
+    async def answer_async(
+        self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
+    ) -> Any:
+        """The async twin of `answer`."""
+        if bypass or self.mode == "off":
+            self._count_bypass(key)
+            return (await self._fill.timed_async(compute))[0]
+        look = self.look_up([key])[0]
+        if look.make is None:
+            return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
+        if self._check_due():
+            return self._checked(key, look, (await self._fill.timed_async(compute))[0])
+        return look.make()
+
+    def answer_many(
+        self,
+        requests: Sequence[W],
+        compute: Callable[[Sequence[W]], list[Any]],
+        *,
+        ttl: float | None = None,
+        bypass: bool = False,
+    ) -> list[Any]:
+        """Values in the order of `requests`; `compute` gets the missing ones, each key once, in one call."""
+        if bypass or self.mode == "off":
+            for request in requests:
+                self._count_bypass(request.key)
+            return self._fill.timed(lambda: compute(requests), len(requests))[0] if requests else []  # type: ignore[return-value]
+        looks = self.look_up([request.key for request in requests])
+        makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
+        missing = {r.key: r for r in requests if r.key not in makes}
+        due = {r.key: r for r in requests if r.key in makes and self._check_due()}
+        if due:
+            values = self._fill.timed(lambda: compute(list(due.values())), len(due))[0]
+            for (key, _), value in zip(due.items(), values, strict=True):  # type: ignore[call-overload]
+                look = next(one for r, one in zip(requests, looks, strict=True) if r.key == key)
+                makes[key] = partial(same, self._checked(key, look, value))
+        makes |= self._fill.run_many({key: (r.scope, r) for key, r in missing.items()}, compute, ttl)
+        return [makes[request.key]() for request in requests]
+
+    def _check_due(self) -> bool:
+        return self.mode == "shadow" or (self.verify_share > 0.0 and random.random() < self.verify_share)
+
+    def _checked(self, key: Key, look: Lookup, value: Any) -> Any:
+        """Compare a hit with its recomputed value; when they differ, the new one is stored. Returns the new one."""
+        assert look.make is not None
+        scope = self._scopes.require(key)
+        fresh = self._store.freeze(key, scope, value, look.saved)[
+            1
+        ]()  # through the same chain, so lossy chains compare equal
+        found = difference(look.make(), fresh, self._structures)
+        self._tally.compared(found.equal)
+        if not found.equal:
+            self._events.emit(Differed(key, found.largest))
+            self._store.put(key, scope, value, cost=look.saved, ttl=None, done=nothing)
+        return value if self.mode == "shadow" else fresh
+
+    def _count_bypass(self, key: Key) -> None:
+        scope = self._scopes.find(key)
+        self._tally.miss(MissReason.BYPASSED, scope.signature.modality if scope is not None else None)
+        self._events.emit(Missed(key, MissReason.BYPASSED))
+
+
+def nothing() -> None:
+    """What to do when a write is readable, where nobody waits for it."""
