@@ -39,6 +39,10 @@ class TierClosedError(TierError):
     """The tier or the cache was used after `close()`."""
 
 
+class ArenaError(MMCacheError):
+    """The page arena is full, or was given an array or a page list that it cannot take."""
+
+
 class SettingsError(MMCacheError, ValueError):
     """A setting has a value that cannot be used."""
 
