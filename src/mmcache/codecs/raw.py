@@ -37,7 +37,9 @@ class Raw:
         if not isinstance(spec, ArraySpec) or memoryview(data).nbytes != spec.nbytes:
             raise CodecError("raw bytes do not have the length that their shape and dtype need")
         try:
-            return np.ndarray(spec.shape, spec.dtype, memoryview(data).toreadonly())
+            # Not np.ndarray(…, buffer): it looks through a read-only memoryview, and callers could make it writable.
+            flat = np.frombuffer(memoryview(data).toreadonly(), spec.dtype) if spec.nbytes else np.empty(0, spec.dtype)
+            return flat.reshape(spec.shape)
         except (ValueError, TypeError, OverflowError) as error:
             raise CodecError(f"raw bytes cannot be viewed as {spec}") from error
 
