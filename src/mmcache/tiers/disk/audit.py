@@ -1,0 +1,120 @@
+"""Verifying and erasing: the two operations that look at everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mmcache.model.clock import Clock
+from mmcache.model.errors import CorruptFrameError, FormatVersionError
+from mmcache.model.frame import Frame, aligned
+from mmcache.model.key import Key
+from mmcache.tiers.base import Held
+from mmcache.tiers.disk.index import Index
+from mmcache.tiers.disk.layout import Layout
+from mmcache.tiers.disk.ledger import Placed, place_of, placed_in, totals, usages
+from mmcache.tiers.disk.record import Record
+from mmcache.tiers.disk.segments import Mapping
+from mmcache.tiers.disk.writing import Writer
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `DiskTier.verify` found."""
+
+    blocks: int = 0
+    bytes: int = 0
+    """Frames read, with their headers."""
+    segments: int = 0
+    corrupt: tuple[tuple[Key, str], ...] = ()
+    """Blocks that would be a miss, and why."""
+    inconsistent: tuple[str, ...] = ()
+    """Where the index disagrees with itself or with the files."""
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged."""
+        return not self.corrupt and not self.inconsistent
+
+
+class EraseReport(NamedTuple):
+    """What `DiskTier.erase` removed."""
+
+    blocks: int
+    bytes: int
+    """Frames, with their headers."""
+
+
+def _problem(key: bytes, record: Record, mapping: Mapping) -> str | None:
+    end = record.offset + record.length
+    if end > mapping.view.nbytes:
+        return "a frame lies outside its segment"
+    try:
+        frame = Frame.parse(mapping.view[record.offset : end])
+    except (CorruptFrameError, FormatVersionError) as error:
+        return str(error)
+    if frame.header.key != key:
+        return "the index points to another key's frame"
+    return None if frame.intact() else "a payload fails its checksum"
+
+
+def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], None] | None) -> VerifyReport:
+    """Tolerates concurrent change: what differs is looked at again before it counts."""
+    started = time.perf_counter()
+    total = index.read(lambda tables: tables.txn.stat(tables.frames)["entries"])
+    corrupt: list[tuple[Key, str]] = []
+    inconsistent: list[str] = []
+    blocks = size = 0
+    # By place, so that a segment is mapped once and read from front to back.
+    number, mapping = -1, None
+    for entry in index.entries(lambda tables: tables.places):
+        segment, offset, raw_key = place_of(entry)
+        key = Key.from_bytes(raw_key)
+        raw = index.lookup([key])[0]
+        record = Record.decode(raw) if raw is not None else None
+        if raw is None or record is None or (record.segment, record.offset) != (segment, offset):
+            if index.read(lambda tables, entry=entry: tables.txn.get(entry[0], db=tables.places)) == entry[1]:  # type: ignore[misc]
+                inconsistent.append(f"a place of segment {segment:016x} is not its block's")
+            continue
+        if segment != number:
+            try:
+                number, mapping = segment, Mapping(layout.segment(segment))
+            except (OSError, CorruptFrameError) as error:
+                mapping = None
+                missing = str(error)
+        problem = missing if mapping is None else _problem(key, record, mapping)
+        if problem is not None and index.lookup([key])[0] == raw:
+            corrupt.append((key, problem))
+        blocks, size = blocks + 1, size + record.length
+        if progress is not None:
+            progress("blocks", min(blocks, total), total)
+
+    inconsistent += index.read(totals)
+    segments = len(index.read(lambda tables: dict(usages(tables))))
+    seconds = time.perf_counter() - started
+    return VerifyReport(blocks, size, segments, tuple(corrupt), tuple(inconsistent), seconds)
+
+
+def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Callable[[Held], bool]) -> EraseReport:
+    """Segments with a matching frame are copied without it and unlinked; then the index is written anew, since LMDB
+    keeps freed pages. So are segments with dead frames in them: a dropped block of the same owner leaves bytes, too."""
+    writer.flush()
+
+    def matches(placed: Placed) -> bool:
+        return match(placed.record.held(placed.key, clock))
+
+    touched: list[int] = []
+    for number, usage in index.read(lambda tables: list(usages(tables))):
+        placed = index.read(placed_in(number))
+        dead = not usage.sealed or sum(aligned(frame.record.length) for frame in placed) < usage.allocated
+        if dead or any(matches(frame) for frame in placed):
+            touched.append(number)
+    gone = writer.move_out(touched, matches)
+    writer.flush()
+    digests = {frame.key.digest for frame in gone}
+    index.rebuild(lambda key, value: not any(part in digests for part in (key[:16], value[:16], value[-16:])))
+    layout.sync()
+    return EraseReport(len(gone), sum(frame.record.length for frame in gone))

@@ -1,0 +1,55 @@
+"""What must happen around `os.fork`: LMDB environments do not survive it, and inherited locks would outlive us.
+
+Before a fork every open folder of this process is brought to rest (no transaction, index closed); parent and child
+then reopen on first use. The child closes its copies of the file descriptors, so that a lock ends with its owner.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+
+class Forkable(Protocol):
+    """Something that holds locks or descriptors."""
+
+    fork_order: int
+    """Who may wait for another's lock comes to rest before that other."""
+
+    def before_fork(self) -> None:
+        """Come to rest and stay so."""
+
+    def after_fork(self, child: bool) -> None:
+        """Go on; in the child, forget what is the parent's."""
+
+
+_members: weakref.WeakSet[Forkable] = weakref.WeakSet()
+_gate = threading.RLock()
+_resting: list[Forkable] = []
+
+
+def join(member: Forkable) -> None:
+    """Tell `member` of every fork from now on."""
+    with _gate:
+        _members.add(member)
+
+
+def _before() -> None:
+    _gate.acquire()
+    _resting[:] = sorted(_members, key=lambda member: member.fork_order)
+    for member in _resting:
+        member.before_fork()
+
+
+def _after(child: bool) -> None:
+    for member in reversed(_resting):
+        member.after_fork(child)
+    _resting.clear()
+    _gate.release()
+
+
+os.register_at_fork(
+    before=_before, after_in_parent=lambda: _after(child=False), after_in_child=lambda: _after(child=True)
+)

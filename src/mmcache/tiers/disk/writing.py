@@ -1,0 +1,414 @@
+"""The writing side of the disk tier: append to this process's segment, then point the index at it.
+
+One lock per tier serialises writers of a process; LMDB's serialises the short index transactions of all processes.
+Bytes are written before the transaction that makes them visible, so that what the index shows is complete while the
+machine runs; after a power loss the frame's checksum decides.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from mmcache.model.clock import Clock
+from mmcache.model.errors import TierClosedError, TierError
+from mmcache.model.event import Event, Evicted, EvictReason, Expired, Failed, Refused, RefuseReason
+from mmcache.model.frame import Buffer, Frame
+from mmcache.model.key import Key
+from mmcache.settings import DiskSettings
+from mmcache.tiers.base import Deadline
+from mmcache.tiers.disk import forks
+from mmcache.tiers.disk.eviction import NoRoomError, Order, Plan, Reclaimer
+from mmcache.tiers.disk.index import Index, Tables
+from mmcache.tiers.disk.layout import Layout
+from mmcache.tiers.disk.ledger import Ledger, Placed, SegmentGoneError, placed_in, removing
+from mmcache.tiers.disk.memo import IndexMap
+from mmcache.tiers.disk.record import Record
+from mmcache.tiers.disk.segments import Segment, new_number
+
+_SEGMENTS_AT_LEAST = 8
+"""A limit is divided into at least so many segments: the unit of eviction must stay small beside it."""
+_PAGE = 4096
+
+
+class _Pending(NamedTuple):
+    """Written, not yet in the index."""
+
+    key: Key
+    record: Record
+    parts: list[Buffer]
+    replaces: bytes | None
+    """The index entry of the frame that this is a copy of, None for a new block."""
+
+
+class Writer:
+    """All that changes the folder."""
+
+    fork_order = 0
+
+    def __init__(
+        self, layout: Layout, index: Index, settings: DiskSettings, clock: Clock,
+        emit: Callable[[Event], None], order: Order | None, maps: Sequence[IndexMap],
+    ) -> None:  # fmt: skip
+        self._layout, self._index, self._settings = layout, index, settings
+        self._clock, self._emit, self._order, self._maps = clock, emit, order, maps
+        self._segment_bytes = min(settings.segment_bytes, settings.limit_bytes // _SEGMENTS_AT_LEAST) // _PAGE * _PAGE
+        self._lock = threading.RLock()
+        self._segment: Segment | None = None
+        self._unsynced: list[Segment] = []
+        self._unsynced_bytes = 0
+        self._pending: list[_Pending] = []
+        self._lost: dict[Key, RefuseReason] = {}
+        self._events: list[Event] = []
+        self._closed = False
+        self.touched: set[Key] = set()
+        """Keys hit since the last transaction; the reading side adds, lossy."""
+        self.ended: dict[Key, bytes] = {}
+        """Index entries seen to be expired or to point nowhere, to be removed with the next transaction."""
+        forks.join(self)
+
+    # puts
+
+    def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
+        """See `Tier.put`."""
+        with self._lock:
+            self._check_open()
+            self._lost.clear()
+            results = [self._put(frame, deadline) for frame, deadline in zip(frames, deadlines, strict=True)]
+            self._commit()
+            if self._lost:
+                results = [result or self._lost.get(frame.key) for frame, result in zip(frames, results, strict=True)]
+            if self._unsynced_bytes >= self._settings.sync_every_bytes:
+                self._sync()
+        for frame, result in zip(frames, results, strict=True):
+            if result is not None:
+                self._events.append(Refused(frame.key, "disk", result))
+        self._tell()
+        return results
+
+    def _put(self, frame: Frame, deadline: Deadline) -> RefuseReason | None:
+        parts: list[Buffer] = [frame.prefix(), frame.payload]
+        length = len(parts[0]) + frame.size
+        if length > self._settings.limit_bytes:
+            return RefuseReason.TOO_LARGE
+        try:
+            segment = self._room(length)
+            offset, length = segment.append(parts)
+        except NoRoomError:
+            return RefuseReason.DISK_FULL
+        except OSError as error:
+            return self._refusal(error)
+        except TierError as error:
+            self._events.append(Failed("disk", str(error), frame.key))
+            return RefuseReason.TIER_DOWN
+        self._unsynced_bytes += length
+        record = Record.of(frame, deadline, segment.number, offset, length, self._clock)
+        self._pending.append(_Pending(frame.key, record, parts, None))
+        return None
+
+    def _refusal(self, error: OSError) -> RefuseReason:
+        self._events.append(Failed("disk", f"cannot write to {self._layout.root}: {error}"))
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return RefuseReason.DISK_FULL
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            return RefuseReason.READ_ONLY
+        return RefuseReason.TIER_DOWN
+
+    def _lose(self, pending: list[_Pending], reason: RefuseReason, detail: str) -> None:
+        self._events.append(Failed("disk", detail))
+        self._lost.update({entry.key: reason for entry in pending if entry.replaces is None})
+        self._pending = []
+
+    def _commit(self) -> None:
+        """Make everything pending visible; what could not be is in `_lost`."""
+        for _ in range(3):
+            pending, touched, ended = self._pending, list(self.touched), dict(self.ended)
+            waiting = [(table, list(table.waiting.items())) for table in self._maps if table.waiting]
+            if not (pending or touched or ended or waiting):
+                return
+
+            def change(tables: Tables) -> tuple[list[int], list[Key]]:
+                ledger = Ledger(tables)
+                for entry in pending:  # noqa: B023  (called before the next turn)
+                    if entry.replaces is None:
+                        ledger.put(entry.key, entry.record)
+                    else:
+                        ledger.move(entry.key, entry.replaces, entry.record)
+                for key in touched:  # noqa: B023
+                    ledger.touch(key)
+                gone = [key for key, raw in ended.items() if ledger.drop(key, only=raw)]  # noqa: B023
+                for table, entries in waiting:  # noqa: B023
+                    table.write(tables, entries)
+                ledger.save()
+                return ledger.emptied, gone
+
+            self._pending = []
+            try:
+                emptied, gone = self._index.update(change)
+            except SegmentGoneError:
+                self._abandon()
+                try:
+                    for entry in pending:
+                        self._append(entry)
+                except (NoRoomError, OSError) as error:
+                    return self._lose(pending, RefuseReason.DISK_FULL, f"cannot write again: {error!r}")
+                continue
+            except TierError as error:
+                return self._lose(pending, RefuseReason.TIER_DOWN, str(error))
+            self.touched.difference_update(touched)
+            for key in ended:
+                self.ended.pop(key, None)
+            for table, entries in waiting:
+                table.written(entries)
+            self._unlink(emptied)
+            self._events += [Expired(key, "disk") for key in gone]
+            return
+        self._lose(self._pending, RefuseReason.TIER_DOWN, "segments vanish faster than they are written")
+
+    def _append(self, entry: _Pending) -> None:
+        length = sum(memoryview(part).nbytes for part in entry.parts)
+        segment = self._room(length)
+        offset, length = segment.append(entry.parts)
+        self._unsynced_bytes += length
+        record = replace(entry.record, segment=segment.number, offset=offset, length=length)
+        self._pending.append(entry._replace(record=record))
+
+    # segments
+
+    def _room(self, length: int) -> Segment:
+        """The segment that takes a frame of `length` bytes. Raises `NoRoomError`, `OSError`, `TierError`."""
+        if self._segment is not None and self._segment.room(length):
+            return self._segment
+        self._commit()
+        self._retire()
+        size = -(-max(self._segment_bytes, length) // _PAGE) * _PAGE
+        size = max(length, min(size, self._settings.limit_bytes))
+        space = os.statvfs(self._layout.root)
+        if space.f_bavail * space.f_frsize - size < self._settings.free_space_floor:
+            raise OSError(errno.ENOSPC, "the file system would have less free than `free_space_floor`")
+        self._layout.segments.mkdir(mode=0o700, exist_ok=True)
+        number = new_number()
+        segment = Segment(self._layout.segment(number), number)
+        try:
+            survivors, doomed = self._reclaim(segment, size)
+            segment.allocate(size)
+        except (NoRoomError, OSError, TierError):
+            segment.path.unlink(missing_ok=True)
+            segment.close()
+            self._forget(number)
+            raise
+        self._segment = segment
+        for entry in survivors:
+            if segment.room(sum(len(part) for part in entry.parts) + length):
+                self._append(entry)
+        if survivors:
+            self._commit()
+        self._forget(*doomed)
+        return segment
+
+    def _reclaim(self, segment: Segment, size: int) -> tuple[list[_Pending], list[int]]:
+        """Register a new segment and make room for it; the frames to be copied into it, read to memory."""
+        reclaimer = Reclaimer(self._layout, self._clock, self._order, segment.number)
+
+        def change(tables: Tables) -> Plan:
+            ledger = Ledger(tables)
+            ledger.begin(segment.number, size)
+            plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes)
+            ledger.save()
+            plan.unlink.update(ledger.emptied)
+            return plan
+
+        try:
+            plan = self._index.update(change)
+            survivors = [self._copy(frame) for frame in plan.survivors]
+            self._unlink(plan.unlink)
+        finally:
+            reclaimer.release()
+        self._events += [Evicted(frame.key, "disk", EvictReason.SPACE, frame.record.length) for frame in plan.evicted]
+        return survivors, plan.doomed
+
+    def _copy(self, frame: Placed) -> _Pending:
+        """A frame's bytes in memory. They are not verified here: whoever reads the copy does that."""
+        record = frame.record
+        with self._layout.segment(record.segment).open("rb") as file:
+            return _Pending(frame.key, record, [os.pread(file.fileno(), record.length, record.offset)], frame.raw)
+
+    def _forget(self, *numbers: int) -> None:
+        """Remove segments, and what may still point into them, from the index."""
+
+        def change(tables: Tables) -> None:
+            ledger = Ledger(tables)
+            for number in numbers:
+                ledger.remove(number)
+            ledger.save()
+
+        if numbers:
+            self._index.update(change)
+
+    def _retire(self) -> None:
+        """Cut the current segment to what was written and leave it to all processes."""
+        segment, self._segment = self._segment, None
+        if segment is None:
+            return
+        used = segment.seal()
+
+        def change(tables: Tables) -> tuple[bool, list[int]]:
+            ledger = Ledger(tables)
+            known = ledger.usage(segment.number) is not None
+            ledger.seal(segment.number, used)
+            ledger.save()
+            return known, ledger.emptied
+
+        known, emptied = self._index.update(change)
+        self._unlink(emptied if known else [segment.number])
+        segment.unlock()
+        self._unsynced.append(segment)
+
+    def _abandon(self) -> None:
+        """The current segment is no longer in the index: its file has no readers to come."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.path.unlink(missing_ok=True)
+            segment.close()
+
+    def _unlink(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._layout.segment(number).unlink(missing_ok=True)
+
+    # drops, flushes
+
+    def drop(self, keys: Iterable[Key], only: bytes | None = None) -> int:
+        """Forget keys (if their entry still is `only`)."""
+        wanted = list(keys)
+
+        def change(tables: Tables) -> tuple[int, list[int]]:
+            ledger = Ledger(tables)
+            count = sum(ledger.drop(key, only) is not None for key in wanted)
+            ledger.save()
+            return count, ledger.emptied
+
+        with self._lock:
+            self._check_open()
+            count, emptied = self._index.update(change)
+            self._unlink(emptied)
+        return count
+
+    def note_uses(self) -> None:
+        """Write recency now; skipped when a put is at work, which does it anyway."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._commit()
+            finally:
+                self._lock.release()
+
+    def flush(self) -> None:
+        """Everything accepted is on the disk when this returns. Raises `TierError`."""
+        with self._lock:
+            self._check_open()
+            self._commit()
+            self._sync()
+        self._tell()
+
+    def _sync(self) -> None:
+        segments = [*self._unsynced, *([self._segment] if self._segment else [])]
+        try:
+            for segment in segments:
+                getattr(os, "fdatasync", os.fsync)(segment.fd)
+            self._layout.sync()
+        except OSError as error:
+            raise TierError(f"cannot flush {self._layout.root}: {error}") from error
+        finally:
+            for segment in self._unsynced:
+                segment.close()
+            self._unsynced, self._unsynced_bytes = [], 0
+        self._index.sync()
+
+    def start(self) -> None:
+        """Take back what crashed processes left."""
+        reclaimer = Reclaimer(self._layout, self._clock, self._order, -1)
+
+        def change(tables: Tables) -> set[int]:
+            ledger = Ledger(tables)
+            plan = reclaimer.collect_dead(ledger)
+            ledger.save()
+            return plan.unlink | set(ledger.emptied)
+
+        try:
+            self._unlink(self._index.update(change))
+        finally:
+            reclaimer.release()
+
+    def move_out(self, numbers: Iterable[int], erased: Callable[[Placed], bool]) -> list[Placed]:
+        """Copy what is not erased out of these segments, then remove them with all their bytes; the erased frames."""
+        gone: list[Placed] = []
+        with self._lock:
+            self._check_open()
+            self._commit()
+            self._retire()
+            for number in numbers:
+                while True:
+                    placed = self._index.read(placed_in(number))
+                    for frame in placed:
+                        if not erased(frame):
+                            try:
+                                self._append(self._copy(frame))
+                            except (NoRoomError, OSError) as error:  # erasing goes before keeping
+                                self._events.append(Failed("disk", f"not kept while erasing: {error}", frame.key))
+                    self._commit()
+                    removed = self._index.update(removing(number, {frame.raw for frame in placed}))
+                    if removed is not None:
+                        break
+                gone += [frame for frame in removed if erased(frame)]
+                self._unlink([number])
+            self._retire()
+        self._tell()
+        return gone
+
+    # life
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TierClosedError("the disk tier was closed")
+
+    def _tell(self) -> None:
+        """Emit outside of the lock: a listener may call the tier."""
+        events, self._events = self._events, []
+        for event in events:
+            self._emit(event)
+
+    def close(self) -> bool:
+        """Flush, give the segment back; False when it was closed before."""
+        with self._lock:
+            if self._closed:
+                return False
+            try:
+                self._commit()
+                self._retire()
+                self._sync()
+            finally:
+                self._closed = True
+                self._index.release()
+        self._tell()
+        return True
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+        self._lock.acquire()
+
+    def after_fork(self, child: bool) -> None:
+        """The child starts a segment of its own; the parent's stays the parent's."""
+        if not child:
+            self._lock.release()
+            return
+        self._lock = threading.RLock()
+        for segment in [*self._unsynced, *([self._segment] if self._segment else [])]:
+            segment.close()
+        self._segment, self._unsynced, self._unsynced_bytes, self._pending, self._events = None, [], 0, [], []
+        self.touched.clear()
+        self.ended.clear()
+        for table in self._maps:
+            table.waiting.clear()
