@@ -81,7 +81,8 @@ def _identify_pcm(pcm: Any, rate: Any, salt: bytes, options: ContentOptions) -> 
 
 
 def _digest(mono: Mono, salt: bytes, options: ContentOptions) -> bytes:
-    return digest_of(salt, framed("audio", b"float32", b"%d" % options.sample_rate), [mono.astype("<f4", copy=False)])
+    pcm = mono.astype("<f4", copy=False).view(np.uint8)
+    return digest_of(salt, framed("audio", b"float32", b"%d" % options.sample_rate), [pcm])
 
 
 def _floats(pcm: npt.NDArray[Any]) -> npt.NDArray[Any]:
