@@ -35,7 +35,7 @@ _HOMES = {
     "MissReason": "mmcache.model.event",
     "Region": "mmcache.keys.region",
     "Settings": "mmcache.settings",
-    "Signature": "mmcache.model.signature",
+    "Signature": "mmcache.keys.signing",  # which teaches it to describe models
     "UnsupportedValueError": "mmcache.model.errors",
     "UnversionedModelError": "mmcache.model.errors",
 }

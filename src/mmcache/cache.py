@@ -32,11 +32,11 @@ from mmcache.flight import SingleFlight
 from mmcache.keys.content import Content, ContentOptions, identify
 from mmcache.keys.realm import RealmKeys
 from mmcache.keys.region import Region
+from mmcache.keys.signing import Signature
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
 from mmcache.model.event import Invalidated, MissReason
 from mmcache.model.key import WHOLE, Key
-from mmcache.model.signature import Signature
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
 from mmcache.scopes import Scopes
@@ -333,7 +333,7 @@ class Cache:
     # Sight ----------------------------------------------------------------------------------------------------------
 
     def explain(self, key: Key, *, content: Content | None = None) -> Explanation:
-        """What the key is made of and what each tier holds for it; no counter, no recency, no tier changes."""
+        """What the key is made of and what each tier holds for it; counts nothing, promotes nothing."""
         self._check_open()
         finders = {"memory": self._store.memory.look} | {t.name: partial(_first, t) for t in self._store.lower}
         return explain(key, content, self.scopes, finders, self._store.name_miss(key).reason, self._clock)

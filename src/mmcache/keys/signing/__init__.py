@@ -24,7 +24,7 @@ from mmcache.keys.signing.schema import schema_hash
 from mmcache.model.errors import InvalidInputError, UnversionedModelError
 from mmcache.model.signature import Signature
 
-__all__ = ["describe", "schema_hash"]
+__all__ = ["Signature", "describe", "schema_hash"]
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Signature))
 
@@ -131,3 +131,6 @@ def _merged(parts: list[Signature]) -> Signature:
         raise UnversionedModelError("an empty tuple identifies no model")
     fields = {name: " + ".join(filter(None, (getattr(part, name) for part in parts))) for name in _FIELDS}
     return Signature(**fields)
+
+
+Signature.describe = staticmethod(describe)
