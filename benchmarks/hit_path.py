@@ -33,7 +33,8 @@ def peers(values: dict[Key, Any]) -> dict[str, Get]:
     memoized = lru_cache(maxsize=2 * ENTRIES)(values.__getitem__)
     box = cachebox.LRUCache(2 * ENTRIES)
     tools: cachetools.LRUCache[Key, Any] = cachetools.LRUCache(2 * ENTRIES)
-    tiny, moka = theine.Cache(2 * ENTRIES), moka_py.Moka(2 * ENTRIES)
+    tiny = theine.Cache(2 * ENTRIES)
+    moka: moka_py.Moka[Key, Any] = moka_py.Moka(2 * ENTRIES)
     lock = threading.Lock()
     for key, value in values.items():
         memoized(key)

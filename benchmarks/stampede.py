@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import sys
@@ -41,6 +42,7 @@ def compute(log: Path) -> Features:
 
 def ours(folder: Path) -> Callable[[], Any]:
     cache = Cache(folder / "cache", memory="16MiB", disk="64MiB")
+    atexit.register(cache.close)  # a process that ends without it may lose what is not written yet
     key = cache.key("one input", modality="text", signature="encoder-1")
     return lambda: cache.get_or_compute(key, partial(compute, folder / "log"))
 
@@ -72,11 +74,16 @@ MAKERS: dict[str, Callable[[Path], Callable[[], Any]]] = {
 }
 
 
+def wait_for(everybody: Barrier) -> None:
+    """The last thread of a process to be ready waits for the other processes."""
+    everybody.wait()
+
+
 def process(name: str, folder: Path, threads: int, everybody: Barrier) -> None:
     """One process: all its threads are let go together with everybody else's."""
     warnings.simplefilter("ignore")  # joblib remarks how long a thousand callers take to write the same file
     call = MAKERS[name](folder)
-    ready = threading.Barrier(threads, action=everybody.wait)
+    ready = threading.Barrier(threads, action=partial(wait_for, everybody))
     wrong: list[object] = []
 
     def caller() -> None:

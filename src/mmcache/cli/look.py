@@ -56,7 +56,7 @@ def stats(*, folder: Folder = DEFAULT_FOLDER) -> int:
 
 
 def inspect(
-    key: Annotated[str, Parameter(help="A key as mmcache prints it, or its first digits.")],
+    key: Annotated[str, Parameter(help="A key as mmcache prints it, or the first digits of it or of its second part.")],
     *,
     folder: Folder = DEFAULT_FOLDER,
 ) -> int:
@@ -82,9 +82,10 @@ def _matching(tier: Tier, text: str) -> Iterator[Key]:
         digits = text.replace(".", "").lower()
         if len(digits) < _SHORTEST_PREFIX or set(digits) - set("0123456789abcdef"):
             raise InvalidInputError(
-                f"not a key: {text!r}; give a key as mmcache prints it, or its first digits, {_SHORTEST_PREFIX} or more"
+                f"not a key: {text!r}; give it as mmcache prints it, or its first {_SHORTEST_PREFIX} digits or more"
             ) from None
-        yield from (held.key for held in tier.scan() if held.key.hex().startswith(digits))
+        keys = (held.key for held in tier.scan())
+        yield from (key for key in keys if key.hex().startswith(digits) or key.digest.hex().startswith(digits))
 
 
 def _page(entry: Found) -> dict[str, Any]:
@@ -181,4 +182,23 @@ def verify(*, folder: Folder = DEFAULT_FOLDER) -> int:
     require(folder)
     with disk_tier(folder) as tier, bar(folder) as progress:
         report = tier.verify(progress)
-    raise NotImplementedError(report)
+    damage = [{"key": str(key), "problem": problem} for key, problem in report.corrupt]
+    data = {
+        "root": str(folder.path),
+        "ok": report.ok,
+        "blocks": report.blocks,
+        "bytes": report.bytes,
+        "segments": report.segments,
+        "seconds": report.seconds,
+        "corrupt": damage,
+        "inconsistent": list(report.inconsistent),
+    }
+
+    def view() -> RenderableType:
+        verdict = "whole" if report.ok else "DAMAGED; the blocks below are misses, `mmcache purge` removes them"
+        title = f"{folder.path}: {report.blocks} blocks, {size(report.bytes)} read, {verdict}"
+        lines = [(one["key"], one["problem"]) for one in damage] + [("index", text) for text in report.inconsistent]
+        return grid(title, ("where", "problem"), lines)
+
+    show(folder, data, view)
+    return Exit.DONE if report.ok else Exit.NO
