@@ -132,7 +132,12 @@ class Recipe:
         """The array, read-only. Raises `CodecError`."""
         value: Any = Raw().decode(data, self._specs[-1]) if isinstance(self._specs[-1], ArraySpec) else data
         for codec, spec in zip(reversed(self._codecs), reversed(self._specs[:-1]), strict=True):
-            value = codec.decode(value, spec)
+            try:
+                value = codec.decode(value, spec)
+            except CodecError:
+                raise
+            except (ValueError, TypeError, OverflowError) as error:  # a plug-in that trusted its input
+                raise CodecError(f"{codec.name} cannot decode a stored leaf: {error}") from error
         value.flags.writeable = False  # like raw leaves: what works with one chain works with all
         return value  # type: ignore[no-any-return]
 
@@ -143,9 +148,12 @@ MAX_STEPS = 8
 @lru_cache(maxsize=256)
 def _rebuilt(name: str, params: tuple[tuple[str, bool | int | float | str], ...]) -> AnyCodec:
     try:
-        return plugins.load("codecs", name)(**dict(params))  # type: ignore[no-any-return]
-    except (TypeError, ValueError) as error:  # UnknownPluginError is a ValueError
+        codec: AnyCodec = plugins.load("codecs", name)(**dict(params))
+    except (TypeError, ValueError, OverflowError) as error:  # UnknownPluginError is a ValueError
         raise CodecError(f"a stored leaf needs the codec {name!r} with {dict(params)}: {error}") from error
+    if codec.params != dict(params):  # e.g. an argument that is for encoders only
+        raise CodecError(f"the codec {name!r} does not store the parameters {dict(params)}")
+    return codec
 
 
 def _bound(codec: AnyCodec, context: bytes) -> AnyCodec:

@@ -56,7 +56,7 @@ class INT4:
         rows = math.prod(spec.shape[:-1])
         if len(spec.shape) < 2 or rows < MIN_ROWS or not spec.shape[-1]:
             raise CodecError(f"int4 takes arrays of two or more axes with at least {MIN_ROWS} rows")
-        return rows, spec.shape[-1], self.group or rows
+        return rows, spec.shape[-1], min(self.group or rows, rows)
 
     def encode(self, data: Array, spec: Spec) -> Buffer:
         layout = self._layout(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -17,7 +18,7 @@ from mmcache.codecs.raw import Raw
 from mmcache.codecs.structure import Built, Structures, flatten, unflatten
 from mmcache.model.block import ArraySpec
 from mmcache.model.errors import CorruptFrameError, UnsupportedValueError
-from mmcache.model.frame import ALIGNMENT, MAX_HEADER_BYTES, Frame, FrameHeader, LeafHeader, aligned
+from mmcache.model.frame import ALIGNMENT, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameHeader, LeafHeader, aligned
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 
@@ -28,6 +29,7 @@ Realm = tuple[bytes, bytes, str, str]
 """Key, signature digest, tenant, namespace."""
 
 MAX_LEAVES = 1 << 14
+MAX_AXES = 32
 MAX_DECODED_BYTES = 1 << 32
 """Bytes that the encoded leaves of one frame may decode to. Raw leaves are views and need no bound."""
 
@@ -163,6 +165,11 @@ def _leaf(leaf: LeafHeader, payload: memoryview, realm: Realm, place: int, share
     kind = leaf.kind
     if leaf.offset % ALIGNMENT:
         raise CorruptFrameError("a frame's leaf is not aligned")
+    if (
+        len(leaf.shape) > MAX_AXES
+        or math.prod(max(side, 1) for side in leaf.shape) * dtype.itemsize > MAX_PAYLOAD_BYTES
+    ):
+        raise CorruptFrameError(f"a leaf cannot have the shape {leaf.shape[:MAX_AXES]}")
     if kind in _FLAT:
         if leaf.dtype not in _FLAT[kind] or len(leaf.shape) != 1:
             raise CorruptFrameError(f"a leaf of kind {kind!r} cannot be {leaf.dtype} of shape {leaf.shape}")

@@ -71,7 +71,7 @@ def give(array: npt.NDArray[np.generic], kind: str, *, share: bool = False) -> A
 def check(kind: str, dtype: np.dtype[Any]) -> None:
     """Raise `CorruptFrameError` when no tensor of this kind has this dtype."""
     bits = _REINTERPRETED.get(kind.removeprefix(f"{PREFIX}."))
-    if (kind != PREFIX or dtype.kind not in "biufc") and (bits is None or dtype != bits):
+    if (kind != PREFIX or dtype.char not in "?bhilqBHILQefdFD") and (bits is None or dtype != bits):
         raise CorruptFrameError(f"a leaf of kind {kind!r} cannot have dtype {dtype}")
 
 
