@@ -46,6 +46,7 @@ PUBLIC := mmcache mmcache.settings mmcache.snapshot mmcache.stats mmcache.explai
 
 docs: $(VENV)/.test-ready  ## the API reference, into build/docs
 	$(BIN)/pdoc --output-directory build/docs $(PUBLIC)
+	$(BIN)/python -c 'from mmcache.cli.app import build; print(build().generate_docs())' > build/docs/cli.md
 
 test: lint types imports docs  ## everything that is quick: under 15 minutes on 2 cores
 	$(BIN)/pytest -n 2 -m "not slow"

@@ -1,8 +1,9 @@
 """Every example runs, and so does every ```python and ```console block of the README and the guides.
 
-* The python blocks of a page run in order in one fresh interpreter, in an empty folder with an empty cache.
+* The python blocks of a page run in order in one fresh interpreter, in an empty folder with an empty cache; then its
+  console lines that start with `$ `, in order, in the same folder.
 * A block inside an HTML comment runs too and is not shown: the place for a page's set-up.
-* Console lines that start with `$ ` run in bash, in order. `make X` must name a target; installing is CI's own work.
+* `make X` must name a target, and installing is CI's own work; demo, lab and bench lines run with the slow tests.
 * `<!-- not run: REASON -->` on the line before a block leaves it out.
 """
 
@@ -61,28 +62,30 @@ def run(command: list[str], tmp_path: Path, **options: str) -> None:
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
 
 
-PYTHON = [page for page in map(read, PAGES) if page.python.strip()]
-COMMANDS = [(page.path.name, line) for page in map(read, PAGES) for line in page.commands]
-
-
-@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.path.stem)
-def test_the_python_of_a_page_runs(page: Page, tmp_path: Path) -> None:
-    script = tmp_path / page.path.with_suffix(".py").name
-    script.write_text(page.python, encoding="utf-8")
-    run([sys.executable, script.name], tmp_path)
+ALL = [read(path) for path in PAGES]
+LONG_COMMANDS = [(page.path.name, line) for page in ALL for line in page.commands if LONG.search(line)]
 
 
 @pytest.mark.parametrize(
-    ("page", "line"),
-    [pytest.param(*each, marks=pytest.mark.slow if LONG.search(each[1]) else ()) for each in COMMANDS],
+    "page", [page for page in ALL if page.python.strip() or page.commands], ids=lambda p: p.path.stem
 )
-def test_a_console_line_works(page: str, line: str, tmp_path: Path) -> None:
-    if line.startswith(INSTALLS):
-        pytest.skip("CI's fresh clone does this")
-    if line.startswith("make "):
-        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-        assert set(line.split()[1:]) <= set(targets), f"{page} names a target that the Makefile lacks"
-        return
+def test_what_a_page_shows_runs(page: Page, tmp_path: Path) -> None:
+    """The python first, then the console lines, all in one folder."""
+    if page.python.strip():
+        script = tmp_path / page.path.with_suffix(".py").name
+        script.write_text(page.python, encoding="utf-8")
+        run([sys.executable, script.name], tmp_path)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for line in page.commands:
+        if line.startswith("make "):
+            assert set(line.split()[1:]) <= targets, f"{page.path.name} names a target that the Makefile lacks: {line}"
+        elif not line.startswith(INSTALLS) and not LONG.search(line):
+            run(["bash", "-euo", "pipefail", "-c", line], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "line"), LONG_COMMANDS)
+def test_a_long_console_line_works(page: str, line: str, tmp_path: Path) -> None:
     run(["bash", "-euo", "pipefail", "-c", line], tmp_path)
 
 

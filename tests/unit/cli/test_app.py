@@ -159,3 +159,10 @@ def test_bench_outside_a_checkout_says_where_they_are(
 
 def test_the_tree_can_be_built_twice() -> None:
     assert list(build()) == list(build())
+
+
+def test_completion_installs_itself_for_the_shell_in_use(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "mmcache.cli", "--install-completion"]
+    home = {"HOME": str(tmp_path), "SHELL": "/bin/bash", "PATH": "/usr/bin:/bin"}
+    subprocess.run(line, env=home, check=True, capture_output=True)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and b"mmcache" in path.read_bytes()]
