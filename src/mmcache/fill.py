@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 import time
@@ -98,6 +97,8 @@ class Fill:
     async def _lead_async(
         self, flight: Flight, scope: Scope, compute: Callable[[], object | Awaitable[object]], ttl: float | None
     ) -> Make:
+        import asyncio
+
         found: list[Make] = []
         # Not in a thread: a cancelled await would leave a claim behind that nobody releases.
         for pause in self.claim(flight.key, found):
@@ -220,6 +221,8 @@ class Fill:
                 return ALONE
 
     async def _follow_async(self, flight: Flight) -> Make | None:
+        import asyncio
+
         with self._flights.waiting(flight, blocking=False) as allowed:
             if not allowed:
                 return ALONE
@@ -267,6 +270,8 @@ def ALONE() -> NoReturn:  # noqa: N802 - a marker, never called
 
 async def _in_thread(compute: Callable[[], object]) -> object:
     """Run `compute` in a thread of its own. Not in the loop's pool: followers that block there would starve it."""
+    import asyncio
+
     future: Future[object] = Future()
     context = copy_context()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmcache.model.key import Key
 
@@ -12,6 +11,12 @@ if TYPE_CHECKING:
     from mmcache.cache import Cache
 
 _MISSING = object()
+
+
+async def _in_thread(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    import asyncio  # here: who never awaits should not pay for its import
+
+    return await asyncio.to_thread(function, *arguments, **keywords)
 
 
 class AsyncCache:
@@ -27,11 +32,11 @@ class AsyncCache:
     async def get(self, key: Key, default: object = None) -> object:
         """See `Cache.get`."""
         value = self._cache.peek(key, _MISSING)
-        return await asyncio.to_thread(self._cache.get, key, default) if value is _MISSING else value
+        return await _in_thread(self._cache.get, key, default) if value is _MISSING else value
 
     async def put(self, key: Key, value: object, *, cost: float = 0.0, ttl: float | None = None) -> bool:
         """See `Cache.put`."""
-        return await asyncio.to_thread(self._cache.put, key, value, cost=cost, ttl=ttl)
+        return await _in_thread(self._cache.put, key, value, cost=cost, ttl=ttl)
 
     async def get_or_compute(
         self,
@@ -46,12 +51,12 @@ class AsyncCache:
 
     async def invalidate(self, keys: Key | Iterable[Key]) -> int:
         """See `Cache.invalidate`."""
-        return await asyncio.to_thread(self._cache.invalidate, keys)
+        return await _in_thread(self._cache.invalidate, keys)
 
     async def flush(self) -> None:
         """See `Cache.flush`."""
-        await asyncio.to_thread(self._cache.flush)
+        await _in_thread(self._cache.flush)
 
     async def close(self) -> None:
         """See `Cache.close`."""
-        await asyncio.to_thread(self._cache.close)
+        await _in_thread(self._cache.close)
