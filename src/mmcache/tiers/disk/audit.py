@@ -28,6 +28,8 @@ class VerifyReport:
     bytes: int = 0
     """Frames read, with their headers."""
     segments: int = 0
+    missing: int = 0
+    """Blocks whose segment file is gone: misses that the next writer sweeps up."""
     corrupt: tuple[tuple[Key, str], ...] = ()
     """Blocks that would be a miss, and why."""
     inconsistent: tuple[str, ...] = ()
@@ -69,7 +71,7 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
     inconsistent: list[str] = []
     blocks = size = 0
     # By place, so that a segment is mapped once and read from front to back.
-    number, mapping = -1, None
+    number, mapping, missing, unreadable = -1, None, 0, ""
     for entry in index.entries(lambda tables: tables.places):
         segment, offset, raw_key = place_of(entry)
         key = Key.from_bytes(raw_key)
@@ -80,14 +82,19 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
                 inconsistent.append(f"a place of segment {segment:016x} is not its block's")
             continue
         if segment != number:
+            number, mapping = segment, None
             try:
-                number, mapping = segment, Mapping(layout.segment(segment))
+                mapping = Mapping(layout.segment(segment))
+            except FileNotFoundError:
+                unreadable = ""
             except (OSError, CorruptFrameError) as error:
-                mapping = None
-                missing = str(error)
-        problem = missing if mapping is None else _problem(key, record, mapping)
+                unreadable = str(error)
+        problem = unreadable if mapping is None else _problem(key, record, mapping)
         if problem is not None and index.lookup([key])[0] == raw:
-            corrupt.append((key, problem))
+            if problem:
+                corrupt.append((key, problem))
+            else:
+                missing += 1
         blocks, size = blocks + 1, size + record.length
         if progress is not None:
             progress("blocks", min(blocks, total), total)
@@ -95,7 +102,7 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
     inconsistent += index.read(totals)
     segments = len(index.read(lambda tables: dict(usages(tables))))
     seconds = time.perf_counter() - started
-    return VerifyReport(blocks, size, segments, tuple(corrupt), tuple(inconsistent), seconds)
+    return VerifyReport(blocks, size, segments, missing, tuple(corrupt), tuple(inconsistent), seconds)
 
 
 def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Callable[[Held], bool]) -> EraseReport:

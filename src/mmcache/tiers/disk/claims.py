@@ -2,7 +2,8 @@
 
 Open-file-description locks (`F_OFD_SETLK`) belong to the descriptor and not to the process, so that closing another
 descriptor of the file does not lose them; the child of a fork closes its copy. Where the platform lacks them, POSIX
-record locks serve. A key's lock is one byte at 62 bits of the key; two keys that share it wait for each other, no more.
+record locks serve. A key's lock is one byte, at 62 bits of the key's hash; two keys that share it
+wait for each other, no more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import struct
 import sys
 import threading
 from pathlib import Path
+
+import xxhash
 
 from mmcache.model.key import Key
 from mmcache.tiers.disk import forks
@@ -36,8 +39,7 @@ class FileClaims:
 
     @staticmethod
     def _byte(key: Key) -> int:
-        return (int.from_bytes(key.digest[:8], "big") ^ int.from_bytes(key.scope[:8], "big")
-                ^ int.from_bytes(key.region[:8], "big")) >> 2  # fmt: skip
+        return xxhash.xxh3_64_intdigest(key) >> 2
 
     def acquire(self, key: Key) -> bool:
         """Try to become the leader; never blocks."""

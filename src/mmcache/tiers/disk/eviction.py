@@ -1,9 +1,10 @@
 """Which segment goes when space is short, and which of its frames are copied forward. Pure but for file locks.
 
-A segment is worth what its live frames would cost to compute again, each halved with every `halving` generations since
-its last use, per byte that the file takes: a log-structured cleaner's cost-benefit rule (Rosenblum and Ousterhout, The
-Design and Implementation of a Log-Structured File System, 1992) with a cache's notion of benefit (GreedyDual-Size,
-Cao and Irani, 1997). Dead bytes and expired frames are worth nothing.
+A segment is worth what the frames that go with it would cost to compute again, each halved with every `halving`
+generations since its last use, and the copying of the others, per byte that becomes free: a log-structured
+cleaner's cost-benefit rule (Rosenblum and Ousterhout, The Design and Implementation of a Log-Structured File System,
+1992) with a cache's notion of benefit (GreedyDual-Size, Cao and Irani, 1997). Dead bytes and expired frames
+are worth nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Order = Callable[[Iterable[Held]], Iterable[Key]]
 """Keys of the given blocks, the first to go first."""
 
 _LOOKED_AT = 8
-"""Segments whose frames are weighed one by one; the others are ruled out by their totals."""
+_WEIGHED = 4096
+"""Frames are weighed one by one in at least 8 segments, and until so many were; totals rule out the other segments."""
 _COPIED_SHARE = 0.25
 """At most this share of a segment is copied forward: beyond it, evicting would mostly write."""
 _SECONDS_PER_BYTE = 1e-9
@@ -71,12 +73,12 @@ class Reclaimer:
         plan = Plan()
         known = ledger.segments()
         for number, usage in known.items():
-            if usage.sealed or number == self._mine:
+            if number == self._mine:
                 continue
-            fd = self._lock(number)
-            if fd is None:
-                if not self._layout.segment(number).exists():
-                    ledger.remove(number)
+            if not self._layout.segment(number).exists():
+                ledger.remove(number)
+                continue
+            if usage.sealed or (fd := self._lock(number)) is None:
                 continue
             placed = ledger.placed(number)
             if placed:
@@ -127,11 +129,19 @@ class Reclaimer:
             return age * usage.live / max(1, usage.allocated)
 
         looked: dict[int, float] = {}
+        weighed = 0
         for number in sorted((n for n in segments if segments[n].allocated), key=rough):
             if self._lock(number) is not None or not self._layout.segment(number).exists():
-                values = self._values(ledger.placed(number), ledger.generation, halving)
-                looked[number] = sum(values.values()) / segments[number].allocated
-            if len(looked) == _LOOKED_AT:
+                placed = ledger.placed(number)
+                weighed += len(placed)
+                lost = self._values(placed, ledger.generation, halving)
+                kept = self._worthy(placed, segments[number], ledger.generation, len(segments))
+                copied = sum(frame.record.length for frame in kept)
+                for frame in kept:
+                    lost.pop(frame.key, None)
+                freed = segments[number].allocated - copied
+                looked[number] = (sum(lost.values()) + copied * _SECONDS_PER_BYTE) / freed
+            if len(looked) >= _LOOKED_AT and weighed >= _WEIGHED:
                 break
         return min(looked, key=looked.__getitem__, default=None)
 

@@ -59,8 +59,7 @@ class Ledger:
         self._usages: dict[int, Usage] = {}
         raw = self._txn.get(_GENERATION, db=tables.meta)
         self.generation = _USED.unpack(raw)[0] if raw else 0
-        self.emptied: list[int] = []
-        """Sealed segments without a live frame left; their files can go."""
+        self._emptied: list[int] = []
 
     # segments
 
@@ -143,7 +142,8 @@ class Ledger:
         that a drop in between is not lost."""
         for frame in evicted:
             self.drop(frame.key)
-        self._usages[number] = self._usages[number]._replace(allocated=0, sealed=False)
+        if usage := self.usage(number):
+            self._usages[number] = usage._replace(allocated=0, sealed=False)
 
     def drop(self, key: bytes, only: bytes | None = None) -> Record | None:
         """Forget a key (if its entry still is `only`); what it pointed to."""
@@ -174,16 +174,18 @@ class Ledger:
     def _maybe_empty(self, number: int) -> None:
         usage = self._usages[number]
         if usage.sealed and usage.blocks == 0:
-            self.emptied.append(number)
+            self._emptied.append(number)
 
-    def save(self) -> None:
-        """Write the segments' usage; the last call of a transaction."""
-        self.emptied = [number for number in dict.fromkeys(self.emptied) if self._usages[number].blocks == 0]
-        for number in self.emptied:
+    def save(self) -> list[int]:
+        """Write the segments' usage; the last call of a transaction. Sealed segments without a live frame left are
+        forgotten and returned: their files can go."""
+        emptied = [number for number in dict.fromkeys(self._emptied) if self._usages[number].blocks == 0]
+        for number in emptied:
             self._txn.delete(_NUMBER.pack(number), db=self._tables.segments)
             del self._usages[number]
         for number, usage in self._usages.items():
             self._txn.put(_NUMBER.pack(number), _USAGE.pack(*usage), db=self._tables.segments)
+        return emptied
 
 
 def usages(tables: Tables) -> Iterator[tuple[int, Usage]]:

@@ -17,12 +17,13 @@ MAX_KEY_BYTES = 511
 """LMDB's limit; longer keys are not remembered."""
 MAX_VALUE_BYTES = 4096
 _WAITING = 256
+_SPARE = 64
 _SIGNATURE_BYTES = 16
 _SIGNATURES = 16
 
 
 class IndexMap:
-    """A bounded table of the index. A full one loses 64 entries at a random place: of digests, any are as good."""
+    """A bounded table of the index. A full one loses some entries at a random place: of digests, any are as good."""
 
     def __init__(self, index: Index, table: Callable[[Tables], Database], capacity: int, *, read_only: bool) -> None:
         self._index, self._table, self._capacity, self._read_only = index, table, capacity, read_only
@@ -65,9 +66,13 @@ class IndexMap:
     def write(self, tables: Tables, entries: list[tuple[bytes, bytes]]) -> None:
         """Within a transaction."""
         table = self._table(tables)
-        if tables.txn.stat(table)["entries"] + len(entries) > self._capacity:
-            for key, _ in tables.range(table, os.urandom(16), 64 + len(entries)) or tables.range(table, b"\0", 64):
-                tables.txn.delete(key, db=table)
+        excess: int = tables.txn.stat(table)["entries"] + len(entries) - self._capacity
+        if excess > 0:
+            for first in (os.urandom(16), b"\0"):
+                for key, _ in tables.range(table, first, excess + _SPARE):
+                    excess -= tables.txn.delete(key, db=table)
+                if excess <= 0:
+                    break
         for key, value in entries:
             tables.txn.put(key, value, db=table)
 

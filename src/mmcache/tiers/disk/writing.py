@@ -131,7 +131,7 @@ class Writer:
             if not (pending or touched or ended or waiting):
                 return
 
-            def change(tables: Tables) -> tuple[list[int], list[Key]]:
+            def change(tables: Tables) -> list[Key]:
                 ledger = Ledger(tables)
                 for entry in pending:  # noqa: B023  (called before the next turn)
                     if entry.replaces is None:
@@ -143,12 +143,12 @@ class Writer:
                 gone = [key for key, raw in ended.items() if ledger.drop(key, only=raw)]  # noqa: B023
                 for table, entries in waiting:  # noqa: B023
                     table.write(tables, entries)
-                ledger.save()
-                return ledger.emptied, gone
+                self._unlink(ledger.save())
+                return gone
 
             self._pending = []
             try:
-                emptied, gone = self._index.update(change)
+                gone = self._index.update(change)
             except SegmentGoneError:
                 self._abandon()
                 try:
@@ -164,7 +164,6 @@ class Writer:
                 self.ended.pop(key, None)
             for table, entries in waiting:
                 table.written(entries)
-            self._unlink(emptied)
             self._events += [Expired(key, "disk") for key in gone]
             return
         self._lose(self._pending, RefuseReason.TIER_DOWN, "segments vanish faster than they are written")
@@ -214,28 +213,32 @@ class Writer:
         """Register a new segment and make room for it; the frames to be copied into it, read to memory."""
         reclaimer = Reclaimer(self._layout, self._clock, self._order, segment.number)
 
+        survivors: list[_Pending] = []
+
         def change(tables: Tables) -> Plan:
             ledger = Ledger(tables)
             ledger.begin(segment.number, size)
             plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes)
-            ledger.save()
-            plan.unlink.update(ledger.emptied)
+            plan.unlink.update(ledger.save())
+            survivors[:] = [copy for frame in plan.survivors if (copy := self._copy(frame))]
+            self._unlink(plan.unlink)
             return plan
 
         try:
             plan = self._index.update(change)
-            survivors = [self._copy(frame) for frame in plan.survivors]
-            self._unlink(plan.unlink)
         finally:
             reclaimer.release()
         self._events += [Evicted(frame.key, "disk", EvictReason.SPACE, frame.record.length) for frame in plan.evicted]
         return survivors, plan.doomed
 
-    def _copy(self, frame: Placed) -> _Pending:
-        """A frame's bytes in memory. They are not verified here: whoever reads the copy does that."""
+    def _copy(self, frame: Placed) -> _Pending | None:
+        """A frame's bytes in memory, None when they are gone. They are not verified here: who reads the copy does."""
         record = frame.record
-        with self._layout.segment(record.segment).open("rb") as file:
-            return _Pending(frame.key, record, [os.pread(file.fileno(), record.length, record.offset)], frame.raw)
+        try:
+            with self._layout.segment(record.segment).open("rb") as file:
+                return _Pending(frame.key, record, [os.pread(file.fileno(), record.length, record.offset)], frame.raw)
+        except FileNotFoundError:
+            return None
 
     def _forget(self, *numbers: int) -> None:
         """Remove segments, and what may still point into them, from the index."""
@@ -256,15 +259,14 @@ class Writer:
             return
         used = segment.seal()
 
-        def change(tables: Tables) -> tuple[bool, list[int]]:
+        def change(tables: Tables) -> None:
             ledger = Ledger(tables)
             known = ledger.usage(segment.number) is not None
             ledger.seal(segment.number, used)
-            ledger.save()
-            return known, ledger.emptied
+            emptied = ledger.save()
+            self._unlink(emptied if known else [segment.number])
 
-        known, emptied = self._index.update(change)
-        self._unlink(emptied if known else [segment.number])
+        self._index.update(change)
         segment.unlock()
         self._unsynced.append(segment)
 
@@ -276,6 +278,8 @@ class Writer:
             segment.close()
 
     def _unlink(self, numbers: Iterable[int]) -> None:
+        """Within the transaction that forgets the segments: whoever sees their bytes as free finds them free. A process
+        that dies in between leaves entries of a missing file, which are misses until they are swept up."""
         for number in numbers:
             self._layout.segment(number).unlink(missing_ok=True)
 
@@ -285,17 +289,15 @@ class Writer:
         """Forget keys (if their entry still is `only`)."""
         wanted = list(keys)
 
-        def change(tables: Tables) -> tuple[int, list[int]]:
+        def change(tables: Tables) -> int:
             ledger = Ledger(tables)
             count = sum(ledger.drop(key, only) is not None for key in wanted)
-            ledger.save()
-            return count, ledger.emptied
+            self._unlink(ledger.save())
+            return count
 
         with self._lock:
             self._check_open()
-            count, emptied = self._index.update(change)
-            self._unlink(emptied)
-        return count
+            return self._index.update(change)
 
     def note_uses(self) -> None:
         """Write recency now; skipped when a put is at work, which does it anyway."""
@@ -331,14 +333,13 @@ class Writer:
         """Take back what crashed processes left."""
         reclaimer = Reclaimer(self._layout, self._clock, self._order, -1)
 
-        def change(tables: Tables) -> set[int]:
+        def change(tables: Tables) -> None:
             ledger = Ledger(tables)
             plan = reclaimer.collect_dead(ledger)
-            ledger.save()
-            return plan.unlink | set(ledger.emptied)
+            self._unlink([*plan.unlink, *ledger.save()])
 
         try:
-            self._unlink(self._index.update(change))
+            self._index.update(change)
         finally:
             reclaimer.release()
 
@@ -355,7 +356,8 @@ class Writer:
                     for frame in placed:
                         if not erased(frame):
                             try:
-                                self._append(self._copy(frame))
+                                if copy := self._copy(frame):
+                                    self._append(copy)
                             except (NoRoomError, OSError) as error:  # erasing goes before keeping
                                 self._events.append(Failed("disk", f"not kept while erasing: {error}", frame.key))
                     self._commit()
