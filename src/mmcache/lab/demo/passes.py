@@ -65,4 +65,3 @@ def _work(arguments: list[str], title: str, count: int, progress: Progress) -> N
             complaints.seek(0)
             last = complaints.read().strip()[-2000:]
             raise MMCacheError(f"the pass {title!r} ended with code {worker.returncode}: {last}")
-    progress(title, count, count)

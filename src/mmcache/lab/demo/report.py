@@ -146,8 +146,9 @@ def _equality(outcome: Outcome) -> str:
         return f"{outcome.unequal:,} of {count:,} cached outputs differ from the output without a cache."
     return (
         f"All {count:,} outputs of both cached processes have the dtype, the shape and every bit of the output without "
-        "a cache: the lossless chain changes nothing, and no request got another one's features. int4 is lossy; its "
-        "bound is half a quantisation step of the channel, plus the rounding of that step."
+        "a cache: the lossless chain changes nothing, and no request got another one's features. Texts are brought to "
+        "Unicode NFC in all processes, since that is what the key describes. int4 is lossy; its bound is half a "
+        "quantisation step of the channel, plus rounding."
     )
 
 

@@ -57,12 +57,12 @@ def _verdict(outcome: Outcome) -> Text:
     fast = outcome.restart_speedup >= RESTART_TARGET
     lines = Text()
     lines.append(f"Restart: {outcome.restart_speedup:.1f} × faster", "bold green" if fast else "bold red")
-    lines.append(f" on the same requests, the first included (target ≥ {RESTART_TARGET:g} ×).\n")
+    lines.append(f", the first request included (target ≥ {RESTART_TARGET:g} ×).\n")
     if outcome.unequal:
-        lines.append(f"Equality: {outcome.unequal:,} of {count:,} outputs differ", "bold red")
+        lines.append(f"Equality: {outcome.unequal:,} of {count:,} cached outputs are not", "bold red")
     else:
-        lines.append(f"Equality: all {count:,} cached outputs are bit-equal", "bold green")
-    lines.append(" to those without a cache.\n")
+        lines.append(f"Equality: all {count:,} cached outputs are", "bold green")
+    lines.append(" bit-equal to those without a cache.\n")
     lines.append(
         f"int4: largest error {lossy.largest_share:.2f} of its bound",
         "bold green" if lossy.largest_share <= 1 else "bold red",

@@ -36,8 +36,8 @@ class Size:
     lossy: int
 
 
-FULL = Size(shapes=60, frames=44, texts=160, clips=17, images_asked=460, texts_asked=560, clips_asked=140, lossy=24)
-QUICK = Size(shapes=16, frames=10, texts=40, clips=8, images_asked=90, texts_asked=120, clips_asked=30, lossy=6)
+FULL = Size(shapes=50, frames=44, texts=140, clips=17, images_asked=370, texts_asked=450, clips_asked=120, lossy=24)
+QUICK = Size(shapes=8, frames=14, texts=40, clips=8, images_asked=90, texts_asked=120, clips_asked=30, lossy=6)
 
 OWN_TEXTS = (
     "Où se trouve la médiathèque près de l'hôtel de ville ?",
@@ -197,5 +197,5 @@ def lay(folder: Path, *, seed: int = 0, quick: bool = False, progress: Progress 
     turns = random.permutation(np.repeat(np.arange(3), [len(asks) for _, asks in steps]))
     queues = [iter(asks) for _, asks in steps]
     asks = tuple(next(queues[int(turn)]) for turn in turns)
-    wholes = dict.fromkeys(ask.source for ask in asks if ask.modality == "image" and ask.box is None)
+    wholes = dict.fromkeys(ask.source for ask in asks if ask.modality == "image" and ask.kind == "new")
     return Manifest(seed, quick, str(folder), asks, tuple(wholes)[: size.lossy])
