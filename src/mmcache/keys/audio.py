@@ -60,9 +60,13 @@ def identify_audio(source: Any, salt: bytes, memo: Memo | None, options: Content
     encoded = Encoded(raw, "audio", decoder, memo, salt, options)
     known = encoded.recall()
     if known is not None and len(known) == 16:
-        return Content(
-            "audio", known, lambda: decode(raw, options), decoder=decoder, encoded_digest=encoded.digest, memo_hit=True
-        )
+
+        def canonical() -> Mono:
+            pcm = decode(raw, options)
+            encoded.check(_digest(pcm, salt, options), known)
+            return pcm
+
+        return Content("audio", known, canonical, decoder=decoder, encoded_digest=encoded.digest, memo_hit=True)
     pcm = decode(raw, options)
     digest = _digest(pcm, salt, options)
     encoded.remember(digest)

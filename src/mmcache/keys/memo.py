@@ -15,6 +15,7 @@ from blake3 import blake3
 
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.keys.options import ContentOptions
+from mmcache.model.errors import InvalidInputError
 
 
 class Memo(Protocol):
@@ -76,6 +77,15 @@ class Encoded:
         """Keep digests for these bytes."""
         if self._memo is not None:
             self._memo.remember(self._name, value + self._seal(value))
+
+    @staticmethod
+    def check(found: bytes, remembered: bytes) -> None:
+        """Raise `InvalidInputError` when decoding gave something else than it once did: never a wrong block."""
+        if found != remembered:
+            raise InvalidInputError(
+                "these bytes now decode to something else than when they were remembered, with the same decoder "
+                "version; is a decoder patched, or its behaviour changed in this process?"
+            )
 
     def _seal(self, value: bytes) -> bytes:
         return blake3(framed("memo", self._name, value), key=self._salt).digest(length=DIGEST_BYTES)

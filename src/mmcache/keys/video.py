@@ -7,13 +7,13 @@ of modality image, so a still scene is one block.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mmcache.keys.content import Content, digest_of, encoded_bytes
 from mmcache.keys.framing import DIGEST_BYTES, framed
-from mmcache.keys.image import identify_image, pillow_version
+from mmcache.keys.image import digest_of_picture, identify_image, pillow_version
 from mmcache.keys.memo import Encoded, Memo
 from mmcache.keys.options import ContentOptions
 from mmcache.model.errors import InvalidInputError
@@ -44,20 +44,28 @@ def identify_video(source: Any, salt: bytes, memo: Memo | None, options: Content
     encoded = Encoded(raw, "video", decoder, memo, salt, options)
     known = encoded.recall()
     film = _Film(raw, options)
+
+    def digest_frames() -> bytes:
+        return b"".join(digest_of_picture(picture, salt) for picture in film.pictures())
+
+    @cache  # every frame asks for it
+    def canonical() -> list[Image]:
+        if known is not None:
+            encoded.check(digest_frames(), known)
+        return film.pictures()
+
+    digests = digest_frames() if known is None else known
     if known is None:
-        digests = b"".join(identify_image(picture, salt, None, options).digest for picture in film.pictures())
         encoded.remember(digests)
-    else:
-        digests = known
     frames = [
-        Content("image", digests[at : at + DIGEST_BYTES], film.maker(at // DIGEST_BYTES), decoder=decoder)
+        Content("image", digests[at : at + DIGEST_BYTES], _frame_of(canonical, at // DIGEST_BYTES), decoder=decoder)
         for at in range(0, len(digests), DIGEST_BYTES)
     ]
     sampling = b"%r s, at most %d" % (float(options.frame_seconds).hex(), options.max_frames)
     return Content(
         "video",
         digest_of(salt, framed("video", sampling), [digests]),
-        film.pictures,
+        canonical,
         decoder=decoder,
         encoded_digest=encoded.digest,
         memo_hit=known is not None,
@@ -74,6 +82,10 @@ def _identify_list(source: Sequence[Any], salt: bytes, memo: Memo | None, option
     return Content("video", digest, lambda: [frame.canonical() for frame in frames], decoder=decoder, frames=frames)
 
 
+def _frame_of(pictures: Callable[[], list[Image]], place: int) -> Callable[[], Image]:
+    return lambda: pictures()[place]
+
+
 class _Film:
     """A video file's sampled frames, decoded when first asked for, all at once."""
 
@@ -88,9 +100,6 @@ class _Film:
             if not self._pictures:
                 raise InvalidInputError("the video has no frames")
         return self._pictures
-
-    def maker(self, place: int) -> Any:
-        return lambda: self.pictures()[place]
 
 
 def _sampled(raw: bytes, options: ContentOptions) -> Iterator[Image]:
