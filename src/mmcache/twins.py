@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmcache.model.key import Key
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from mmcache.cache import Cache
 
 _MISSING = object()
+T = TypeVar("T")
 
 
-async def _in_thread(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+async def _in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
     import asyncio  # here: who never awaits should not pay for its import
 
     return await asyncio.to_thread(function, *arguments, **keywords)
