@@ -138,6 +138,19 @@ def test_purge_removes_one_tenant_for_good_and_nobody_else(root: Path, tell: Tol
     assert computes(root) == 3
 
 
+def test_a_purge_reaches_the_memory_of_programs_that_run(root: Path, tell: Told) -> None:
+    with Cache(root, memory="16MiB", disk="64MiB") as cache:
+        cached = cache.wrap(embed, modality="text", signature="embedder-1", tenant="acme")
+        key = cached.key("bb")
+        assert cache.get(key) is not None
+        assert cache.peek(key) is not None
+        tell("purge", "--tenant", "acme")
+        assert cache.peek(key) is None
+        assert cache.get(key) is None
+        assert cached("bb")[0] == 2
+        assert cache.stats().computes == 1
+
+
 def test_purge_by_model_and_age(tell: Told) -> None:
     assert tell("purge", "--older-than", "1h")["blocks"] == 0
     assert tell("purge", "--model", "embedder-1", "--tenant", "globex")["blocks"] == 3

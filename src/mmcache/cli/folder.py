@@ -45,3 +45,15 @@ def secret(folder: Folder) -> bytes:
 
     folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return load_secret(folder.path / KEY_FILE)
+
+
+def forget_everywhere(folder: Folder) -> None:
+    """Make every process that uses the folder drop what it holds in memory, at its next lookup.
+
+    More news than the ring of invalidations has slots means "forget everything", and overwrites the keys in it.
+    """
+    from mmcache.model.key import PART_BYTES, Key
+    from mmcache.tiers.broadcast import SLOTS, Broadcast
+
+    nobody = Key(bytes(PART_BYTES), bytes(PART_BYTES))
+    Broadcast(folder.path / "invalidations").publish([nobody] * (SLOTS + 1))

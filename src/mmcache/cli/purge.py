@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mmcache.cli.choose import EVERYTHING, Choice
-from mmcache.cli.folder import KEY_FILE, disk_tier, require, secret
+from mmcache.cli.folder import KEY_FILE, disk_tier, forget_everywhere, require, secret
 from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, facts, show, size
 from mmcache.model.errors import SettingsError
 
@@ -21,6 +21,8 @@ def purge(
 ) -> int:
     """Remove blocks for good, by tenant, namespace, model, modality or age, and say how many bytes went.
 
+    Programs that use the folder forget what they hold in memory at their next lookup.
+
     Example: mmcache purge --tenant acme --older-than 30d
     """
     if choice.everything and not all:
@@ -33,6 +35,7 @@ def purge(
             blocks, freed = len(sizes), sum(sizes)
         else:
             blocks, freed = tier.erase(matches)
+            forget_everywhere(folder)
     data = {"root": str(folder.path), "dry_run": dry_run, "blocks": blocks, "bytes": freed}
     title = "Would remove" if dry_run else "Removed"
     show(folder, data, lambda: facts(title, {"blocks": blocks, "bytes": size(freed)}))
@@ -54,6 +57,7 @@ def rekey(*, folder: Folder = DEFAULT_FOLDER) -> int:
     realm = fingerprint(secret(folder))
     with disk_tier(folder) as tier:
         blocks, freed = tier.erase(EVERYTHING.matcher())
+    forget_everywhere(folder)
     data = {"root": str(folder.path), "realm": realm, "blocks": blocks, "bytes": freed}
     lines = {"new realm secret": realm, "blocks erased": blocks, "bytes erased": size(freed)}
     show(folder, data, lambda: facts(f"Re-keyed {folder.path}", lines))
