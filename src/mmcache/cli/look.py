@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -39,19 +38,18 @@ def stats(*, folder: Folder = DEFAULT_FOLDER) -> int:
             blocks[who] += 1
             held_bytes[who] += held.size
     fields = "tenant", "namespace", "model", "modality"
-    groups = [
-        dict(zip(fields, who, strict=True)) | {"blocks": blocks[who], "bytes": held_bytes[who]}
-        for who in sorted(blocks, key=lambda who: -held_bytes[who])
-    ]
-    data = {"root": str(folder.path), **asdict(gauges), "groups": groups}
-
-    def view() -> RenderableType:
-        limit = size(gauges.limit_bytes)
-        title = f"{folder.path}: {gauges.blocks} blocks, {size(gauges.bytes)} of at most {limit}"
-        lines = [(*who, blocks[who], size(held_bytes[who])) for who in sorted(blocks, key=lambda who: -held_bytes[who])]
-        return grid(title, (*fields, "blocks", "bytes"), lines)
-
-    show(folder, data, view)
+    owners = sorted(blocks, key=lambda who: -held_bytes[who])
+    groups = [dict(zip(fields, who, strict=True)) | {"blocks": blocks[who], "bytes": held_bytes[who]} for who in owners]
+    data = {
+        "root": str(folder.path),
+        "blocks": gauges.blocks,
+        "bytes": gauges.bytes,
+        "detail": gauges.detail,
+        "groups": groups,
+    }
+    lines = [(*who, blocks[who], size(held_bytes[who])) for who in owners]
+    title = f"{folder.path}: {gauges.blocks} blocks, {size(gauges.bytes)} of files"
+    show(folder, data, lambda: grid(title, (*fields, "blocks", "bytes"), lines))
     return Exit.DONE
 
 
@@ -126,6 +124,7 @@ def _pages(pages: list[dict[str, Any]]) -> RenderableType:
             for leaf in page["arrays"]
         ]
         lines = {name: value for name, value in page.items() if name not in ("key", "arrays")}
+        lines["expires_in_seconds"] = "never" if page["expires_in_seconds"] is None else page["expires_in_seconds"]
         parts.append(facts(page["key"], lines | {"arrays": "\n".join(arrays)}))
     return Group(*parts)
 

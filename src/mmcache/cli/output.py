@@ -80,18 +80,22 @@ def complain(message: str) -> None:
 
 
 def grid(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
-    """A table for people; every column after the first that holds figures is right-aligned."""
+    """A titled table for people, figures right-aligned; without rows only the title, without column names no head."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     lines = [[str(cell) for cell in row] for row in rows]
-    table = Table(title=title, title_justify="left", title_style="bold")
+    head = Text(title, style="bold")
+    if not lines:
+        return head
+    table = Table(show_header=any(columns))
     for place, column in enumerate(columns):
-        figures = place > 0 and all(line[place][:1].isdigit() or line[place] == "–" for line in lines)
+        figures = place > 0 and any(columns) and all(line[place][:1].isdigit() for line in lines)
         table.add_column(column, justify="right" if figures else "left", overflow="fold")
     for line in lines:
         table.add_row(*map(Text, line))
-    return table
+    return Group(head, table)
 
 
 def facts(title: str, pairs: Mapping[str, object]) -> RenderableType:
@@ -99,10 +103,8 @@ def facts(title: str, pairs: Mapping[str, object]) -> RenderableType:
     return grid(title, ("", ""), list(pairs.items()))
 
 
-def size(count: int | None) -> str:
+def size(count: int) -> str:
     """Bytes for people: `3.2 MiB`."""
-    if count is None:
-        return "–"
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
