@@ -1,0 +1,28 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--traces",
+        type=Path,
+        default=Path(os.environ.get("MMCACHE_TEST_TRACES", TRACES)),
+        help="folder of published request traces (also $MMCACHE_TEST_TRACES); tests that need one skip where it is not",
+    )
+
+
+@pytest.fixture
+def traces(request: pytest.FixtureRequest) -> Path:
+    """The folder of published request traces."""
+    folder: Path = request.config.getoption("--traces")
+    if not folder.is_dir():
+        pytest.skip(f"no published traces in {folder}; pass --traces FOLDER")
+    return folder
