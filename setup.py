@@ -1,13 +1,15 @@
-"""Only the optional C extension; everything else is in pyproject.toml."""
+"""Only the optional C extensions; everything else is in pyproject.toml."""
 
 import sys
 
 from setuptools import Extension, setup
 
-flags = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno"]
+FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno"]
+SOURCES = {
+    "mmcache.codecs._kernels": "src/mmcache/codecs/_kernels.c",
+    "mmcache.tiers._hit_index": "src/mmcache/tiers/_hit_index.c",
+}
+
 setup(
-    ext_modules=[
-        Extension("mmcache.codecs._kernels", ["src/mmcache/codecs/_kernels.c"], extra_compile_args=flags, optional=True),
-        Extension("mmcache.tiers._hit_index", ["src/mmcache/tiers/_hit_index.c"], extra_compile_args=flags, optional=True),
-    ]
+    ext_modules=[Extension(name, [source], extra_compile_args=FLAGS, optional=True) for name, source in SOURCES.items()]
 )
