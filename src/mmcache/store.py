@@ -35,6 +35,7 @@ from mmcache.tiers.base import Found, Tier
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.hit_index import Below
 from mmcache.tiers.memory import MemoryTier
+from mmcache.tiers.owed import OwedDrops
 from mmcache.tiers.write_behind import WriteBehind
 from mmcache.ttl.base import Lifetime
 
@@ -121,6 +122,7 @@ class Store:
         doom: Callable[[Iterable[Key] | None], None],
     ) -> None:
         self.lower = list(lower)
+        self._owed = {id(tier): OwedDrops(tier.drop) for tier in self.lower}
         self._scopes, self._structures, self._events = scopes, structures, events
         self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
         self._ghosts: dict[Key, None] = {}
@@ -174,6 +176,9 @@ class Store:
         return Lookup(make or (lambda: value), self.memory.name, frame=frame)
 
     def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
+        if owed := self._owed[id(tier)].settle(keys):
+            asked = iter(self._find_below(tier, [key for key in keys if key not in owed]))
+            return [Lookup(None, reason=MissReason.TIER_DOWN) if key in owed else next(asked) for key in keys]
         before = self._broadcast.seen if self._broadcast is not None else 0
         try:
             looks = [self._accept(tier, key, found) for key, found in zip(keys, tier.get(keys), strict=True)]
@@ -194,6 +199,8 @@ class Store:
             self.emit(Failed(tier.name, "refused at the gate: another key's, tenant's or signature's frame", key))
             return Lookup(None, reason=MissReason.SIGNATURE)
         try:
+            if not found.verified and not found.frame.intact():
+                raise CorruptFrameError("its payload fails its checksum")
             make: Make = self._thaw(found.frame).value
             make()  # a decoder that fails must fail here, before the memory tier relies on it
             refused = self.memory.put([found.frame], [found.deadline])[0]
@@ -273,14 +280,22 @@ class Store:
         self, tier: Tier, frame: Frame, deadline: float | None, facts: Facts, done: Callable[[], None] | None
     ) -> tuple[bool, bool]:
         """(taken, whether `done` was handed over)."""
+        key, owed = frame.key, self._owed[id(tier)]
+        handed = done is not None and isinstance(tier, WriteBehind)
         try:
             if isinstance(tier, WriteBehind):
                 refused = tier.put_then(frame, deadline, done)
-                return self._report(frame.key, tier, refused, facts), done is not None
-            return self._report(frame.key, tier, tier.put([frame], [deadline])[0], facts), False
-        except (MMCacheError, OSError) as error:
-            self.emit(Failed(tier.name, f"put failed: {error}", frame.key))
+            else:
+                (refused,) = tier.put([frame], [deadline])
+        except (MMCacheError, OSError, ValueError) as error:
+            owed.add([key])  # it may still hold an older value
+            self.emit(Failed(tier.name, f"put failed: {error}", key))
             return False, False
+        if refused is None:
+            owed.forgive(key)
+        else:
+            owed.add([key])
+        return self._report(key, tier, refused, facts), handed
 
     def _report(self, key: Key, tier: Tier, refused: RefuseReason | None, facts: Facts) -> bool:
         if refused is None:
@@ -298,6 +313,7 @@ class Store:
         try:
             return tier.drop(keys)
         except (MMCacheError, OSError) as error:
+            self._owed[id(tier)].add(keys)
             self.emit(Failed(tier.name, f"drop failed: {error}", keys[0] if keys else None))
             return 0
 

@@ -16,10 +16,12 @@ Deadline = float | None
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A frame as the tier holds it. Its payload was verified by the tier if the tier can be corrupted."""
+    """A frame as the tier holds it."""
 
     frame: Frame
     deadline: Deadline
+    verified: bool = False
+    """Whether the tier has checked the payload; else the reader does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.tiers.base import Deadline, Found, Held, Tier, TierStats
+from mmcache.tiers.owed import OwedDrops
 
 Done = Callable[[], None]
 
@@ -27,6 +28,7 @@ class WriteBehind:
         self._backlog_bytes = backlog_bytes
         self._emit = emit
         self._closed = False
+        self.owed = OwedDrops(inner.drop)
         self._reset()
         _revive_after_fork(self)
 
@@ -89,9 +91,13 @@ class WriteBehind:
             try:
                 frames, deadlines = [f for f, _, _ in batch.values()], [d for _, d, _ in batch.values()]
                 for key, reason in zip(batch, self.inner.put(frames, deadlines), strict=True):
-                    if reason is not None:
+                    if reason is None:
+                        self.owed.forgive(key)
+                    else:  # its older value must not outlive it
+                        self.owed.add([key])
                         self._emit(Refused(key, self.name, reason))
-            except (MMCacheError, OSError) as error:
+            except (MMCacheError, OSError, ValueError) as error:
+                self.owed.add(batch)
                 self._emit(Failed(self.name, f"{len(batch)} writes lost: {error}"))
             finally:
                 with self._changed:
@@ -104,15 +110,21 @@ class WriteBehind:
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
         """See `Tier.get`; pending writes are visible."""
         if not self._pending and not self._writing:
-            return self.inner.get(keys)
+            return self._get_written(keys)
         with self._changed:
             waiting = {key: self._pending.get(key) or self._writing.get(key) for key in keys}
-        below = iter(self.inner.get([key for key in keys if waiting[key] is None]))
+        below = iter(self._get_written([key for key in keys if waiting[key] is None]))
         found: list[Found | MissReason] = []
         for key in keys:
             held = waiting[key]
-            found.append(next(below) if held is None else Found(held[0], held[1]))
+            found.append(next(below) if held is None else Found(held[0], held[1], verified=True))
         return found
+
+    def _get_written(self, keys: Sequence[Key]) -> list[Found | MissReason]:
+        if not (owed := self.owed.settle(keys)):
+            return self.inner.get(keys)
+        found = iter(self.inner.get([key for key in keys if key not in owed]))
+        return [MissReason.TIER_DOWN if key in owed else next(found) for key in keys]
 
     def drop(self, keys: Iterable[Key]) -> int:
         """See `Tier.drop`."""

@@ -1,0 +1,49 @@
+"""`OwedDrops`: keys that a tier failed to forget. It is not asked for them before it has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from mmcache.model.errors import MMCacheError
+from mmcache.model.key import Key
+
+CAPACITY = 65_536
+"""Beyond so many debts the tier is not read at all by this process."""
+
+
+class OwedDrops:
+    """The debts of one tier. Remembered by this process only."""
+
+    def __init__(self, drop: Callable[[list[Key]], int]) -> None:
+        self._drop = drop
+        self._lock = threading.Lock()
+        self._keys: set[Key] = set()
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """The tier may still hold older values of `keys`."""
+        with self._lock:
+            self._keys.update(keys)
+
+    def forgive(self, key: Key) -> None:
+        """The tier took a newer value of `key`."""
+        if self._keys:
+            with self._lock:
+                self._keys.discard(key)
+
+    def settle(self, keys: Iterable[Key]) -> set[Key]:
+        """Those of `keys` that the tier must not be asked for, after trying to drop them once more."""
+        if not self._keys:
+            return set()
+        keys = set(keys)
+        with self._lock:
+            due = keys & self._keys
+            if len(self._keys) > CAPACITY:
+                return keys
+            if due:
+                try:
+                    self._drop(list(due))
+                except (MMCacheError, OSError):
+                    return due
+                self._keys -= due
+        return set()
