@@ -252,12 +252,7 @@ class CrampedMachine(CacheMachine):
     memory_bytes = 12 << 10
 
 
-# Faults that `tests/fault/test_lower_tier.py` expects to fail are left out; they come in when it passes.
-FAULTS = [
-    *(("get", fault) for fault in (Fault.ERROR, Fault.LOST_REPLY, Fault.HANG, Fault.WRONG_KEY, Fault.SHORT)),
-    *(("put", fault) for fault in (Fault.LOST_REPLY, Fault.LOST_WRITE, Fault.HANG)),
-    *(("drop", fault) for fault in (Fault.LOST_REPLY, Fault.HANG)),
-]
+FAULTS = [(operation, fault) for operation in ("get", "put", "drop") for fault in Fault]
 
 
 class FaultyMachine(CacheMachine):
