@@ -110,7 +110,8 @@ def _canonical(pcm: npt.NDArray[Any], rate: int, options: ContentOptions) -> Mon
     mono = pcm if pcm.ndim == 1 else pcm[:, 0] if pcm.shape[1] == 1 else pcm.mean(axis=1, dtype=np.float64)
     if not np.isfinite(mono).all():
         raise InvalidInputError("the audio holds NaN or infinity")
-    found = np.ascontiguousarray(resample(mono, rate, options.sample_rate), dtype=np.float32)
+    with np.errstate(over="ignore"):  # becomes infinity, which is refused
+        found = np.ascontiguousarray(resample(mono, rate, options.sample_rate), dtype=np.float32)
     if not np.isfinite(found).all():
         raise InvalidInputError("the audio is too loud for float32")
     return found
