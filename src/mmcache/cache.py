@@ -332,11 +332,15 @@ class Cache:
 
     # Sight ----------------------------------------------------------------------------------------------------------
 
-    def explain(self, key: Key, *, content: Content | None = None) -> Explanation:
-        """What the key is made of and what each tier holds for it; counts nothing, promotes nothing."""
+    def explain(self, source: Any, *, content: Content | None = None, **key: Any) -> Explanation:
+        """What a key is made of and what each tier holds for it; counts nothing, promotes nothing.
+
+        `source` is a key, or an input with the keyword arguments of `Cache.key` (`modality=`, `signature=`, …).
+        """
         self._check_open()
+        wanted = source if isinstance(source, Key) else self.key(source, **key)
         finders = {"memory": self._store.memory.look} | {t.name: partial(_first, t) for t in self._store.lower}
-        return explain(key, content, self.scopes, finders, self._store.name_miss(key).reason, self._clock)
+        return explain(wanted, content, self.scopes, finders, self._store.name_miss(wanted).reason, self._clock)
 
     def stats(self) -> CacheStats:
         """Exact counters and the tiers' gauges."""

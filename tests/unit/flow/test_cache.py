@@ -255,6 +255,7 @@ def test_explain_changes_nothing_and_names_every_part(cache: Cache) -> None:
     assert (found.tenant, found.modality, found.signature["model_version"]) == ("acme", "text", "v1")
     assert found.tiers[0].cost_seconds == 0.25
     assert "acme" in str(found)
+    assert cache.explain("a", modality="text", signature="v1", tenant="acme").key == key
     assert found.to_dict()["key"] == str(key)
     after = cache.stats()
     assert (after.hits, after.misses, after.by_modality) == (before.hits, before.misses, before.by_modality)
