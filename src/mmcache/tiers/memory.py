@@ -22,8 +22,8 @@ from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Deadline, Found, Held, TierStats
 from mmcache.tiers.hit_index import Below, Entry, hit_index
 
-ENTRY_OVERHEAD_BYTES = 1536
-"""What one entry's Python objects take besides the payload (measured: header, leaf, array view, dict slots)."""
+ENTRY_OVERHEAD_BYTES = 2400
+"""What one entry takes besides its payload, measured as resident memory: header, leaf, view, map and policy."""
 
 
 class Evictor(Protocol):
