@@ -40,9 +40,10 @@ imports: $(VENV)/.test-ready
 examples: $(VENV)/.test-ready  ## run every example
 	for example in examples/[0-9]*.py; do echo "$$example"; $(BIN)/python "$$example" || exit 1; done
 
-PUBLIC := mmcache mmcache.settings mmcache.snapshot mmcache.stats mmcache.explain mmcache.testing \
+PUBLIC := mmcache mmcache.settings mmcache.snapshot mmcache.stats mmcache.explain \
 	$(addprefix mmcache.model.,key block frame signature event errors clock) \
-	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs))
+	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs)) \
+	$(addprefix mmcache.testing.,clock frames strategies tier_contract codec_contract policy_contract decider_contracts)
 
 docs: $(VENV)/.test-ready  ## the API reference, into build/docs
 	$(BIN)/pdoc --output-directory build/docs $(PUBLIC)
