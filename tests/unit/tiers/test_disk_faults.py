@@ -66,6 +66,21 @@ def test_an_index_that_points_to_anothers_frame_serves_nothing(folder: Folder) -
     assert got(tier, 1) == bytes(blob(1).payload)
 
 
+def test_an_undecodable_entry_means_a_damaged_index(folder: Folder) -> None:
+    tier, other = folder.open(), folder.open()
+    tier.put([blob(1), blob(2)], [None, None])
+    tier._index.update(lambda tables: tables.txn.put(make_key(1), b"short", db=tables.frames))
+    assert got(tier, 1) is MissReason.CORRUPT
+    assert "set aside" in folder.failures()
+    assert got(other, 2) is MissReason.ABSENT
+    for at in (tier, other):
+        assert at.put([blob(1)], [None]) == [None]
+        assert got(at, 1) == bytes(blob(1).payload)
+    assert tier.verify().ok
+    tier.erase(lambda held: True)
+    assert not list(folder.root.glob("*.corrupt-*"))
+
+
 @pytest.mark.parametrize("damage", ["garbage", "cut", "empty-folder"])
 def test_a_damaged_index_is_set_aside(folder: Folder, damage: str) -> None:
     tier = folder.open()
@@ -146,7 +161,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
     """An own small file system."""
     path = tmp_path / "mount"
     path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(path)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("mounting needs root")
     yield path
@@ -156,12 +171,32 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 def test_a_small_file_system_runs_full_without_a_signal(mounted: Path) -> None:
     folder = Folder(mounted / "cache")
     tier = folder.open(DiskSettings(limit_bytes=64 << 20, segment_bytes=256 * KB, free_space_floor=0))
-    results = [tier.put([blob(n, 50 * KB)], [None])[0] for n in range(60)]
+    results = [tier.put([blob(n, 50 * KB)], [None])[0] for n in range(300)]
     assert results[0] is None
-    assert RefuseReason.DISK_FULL in results
+    assert set(results) <= {None, RefuseReason.DISK_FULL}
     for n, result in enumerate(results):
-        assert got(tier, n) == (bytes(blob(n, 50 * KB).payload) if result is None else MissReason.ABSENT)
-    tier.drop([make_key(n) for n in range(60)])
+        held = got(tier, n)
+        assert held == bytes(blob(n, 50 * KB).payload) or held is MissReason.ABSENT
+        assert result is None or held is MissReason.ABSENT
+    last = max(n for n, result in enumerate(results) if result is None)
+    assert got(tier, last) == bytes(blob(last, 50 * KB).payload)
+    tier.drop([make_key(n) for n in range(300)])
+    assert tier.verify().ok
+    tier.close()
+
+
+def test_the_cache_gives_way_where_others_fill_the_file_system(mounted: Path) -> None:
+    folder = Folder(mounted / "cache")
+    tier = folder.open(DiskSettings(limit_bytes=64 << 20, segment_bytes=128 * KB, free_space_floor=800 * KB))
+    for n in range(200):
+        assert tier.put([blob(n, 50 * KB)], [None]) == [None]
+        space = os.statvfs(mounted)
+        index = sum(path.stat().st_blocks * 512 for path in folder.root.glob("index-*/*.mdb"))
+        assert space.f_bavail * space.f_frsize + index >= 800 * KB
+    assert got(tier, 199) == bytes(blob(199, 50 * KB).payload)
+    (mounted / "others").write_bytes(bytes(1000 * KB))
+    results = [tier.put([blob(n, 50 * KB)], [None])[0] for n in range(200, 260)]
+    assert set(results) <= {None, RefuseReason.DISK_FULL}
     assert tier.verify().ok
     tier.close()
 

@@ -107,7 +107,9 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
 
 def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Callable[[Held], bool]) -> EraseReport:
     """Segments with a matching frame are copied without it and unlinked; then the index is written anew, since LMDB
-    keeps freed pages. So are segments with dead frames in them: a dropped block of the same owner leaves bytes, too."""
+    keeps freed pages. So are segments with dead frames in them: a dropped block of the same owner leaves bytes, too;
+    and damaged or older files that were set aside are deleted."""
+    writer.start()
     writer.flush()
 
     def matches(placed: Placed) -> bool:
@@ -123,5 +125,6 @@ def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Cal
     writer.flush()
     digests = {frame.key.digest for frame in gone}
     index.rebuild(lambda key, value: not any(part in digests for part in (key[:16], value[:16], value[-16:])))
+    layout.remove_set_aside()
     layout.sync()
     return EraseReport(len(gone), sum(frame.record.length for frame in gone))

@@ -34,7 +34,7 @@ _SECONDS_PER_BYTE = 1e-9
 
 
 class NoRoomError(Exception):
-    """Every other segment is being written by a live process."""
+    """There is not enough to evict; says why."""
 
 
 @dataclass
@@ -95,15 +95,19 @@ class Reclaimer:
                 plan.unlink.add(number)
         return plan
 
-    def make_room(self, ledger: Ledger, needed: int, limit: int) -> Plan:
-        """Evict whole segments until `needed` more bytes fit below `limit`. Raises `NoRoomError`."""
+    def make_room(self, ledger: Ledger, needed: int, limit: int, spare: int) -> Plan:
+        """Evict whole segments until `needed` more bytes fit below `limit`, and into what the file system can spare:
+        where others fill it, the cache gives way. Raises `NoRoomError`."""
         plan = self.collect_dead(ledger)
         segments = {number: usage for number, usage in ledger.segments().items() if number != self._mine}
         total = sum(usage.allocated for usage in segments.values())
+        limit = min(limit, total + spare)
+        if needed > limit:
+            raise NoRoomError("the file system would have less free than `free_space_floor`")
         while total + needed > limit:
             number = self._least(ledger, segments)
             if number is None:
-                raise NoRoomError
+                raise NoRoomError("every other segment is being written by a live process")
             usage = segments.pop(number)
             total -= usage.allocated
             placed = ledger.placed(number)

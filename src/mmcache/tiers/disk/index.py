@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
-from mmcache.model.errors import TierClosedError, TierError
+from mmcache.model.errors import CorruptFrameError, InvalidInputError, TierClosedError, TierError
 from mmcache.tiers.disk import forks
 from mmcache.tiers.disk.layout import Layout
 
@@ -36,10 +37,23 @@ Database = Any
 
 _TABLES = (b"frames", b"segments", b"places", b"memo", b"signatures", b"meta")
 _BROKEN = (
-    lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.VersionMismatchError,
+    lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.VersionMismatchError,
     lmdb.IncompatibleError, lmdb.BadDbiError, lmdb.NotFoundError, lmdb.BadValsizeError,
 )  # fmt: skip
+_UNDECODABLE = (struct.error, CorruptFrameError, InvalidInputError)
+"""What decoding raises for an entry that no version of ours has written."""
 _CHUNK = 512
+
+
+def is_full(error: TierError) -> bool:
+    """Whether the index could not be written for want of space."""
+    return isinstance(error.__cause__, lmdb.DiskError)
+
+
+def _undecodable(error: Exception) -> lmdb.CorruptedError:
+    damage = lmdb.CorruptedError(str(error))
+    damage.__cause__ = error
+    return damage
 
 
 class _Moved(Exception):
@@ -94,6 +108,25 @@ class Index:
 
     # reading
 
+    def look(self, key: bytes) -> bytes | None:
+        """`lookup` of one key, without what a batch needs: this is the hit path."""
+        readers = self._readers
+        readers.append(None)
+        try:
+            env = self._env
+            if env is not None:
+                txn = env.begin(self._dbs[0])
+                try:
+                    if txn.id() == self._seen:
+                        return txn.get(key)  # type: ignore[no-any-return]
+                finally:
+                    txn.abort()
+        except lmdb.Error:
+            pass  # `lookup` meets it again and heals it
+        finally:
+            readers.pop()
+        return self.lookup([key])[0]
+
     def lookup(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The frames table's entries of the last commit."""
         while True:
@@ -105,8 +138,6 @@ class Index:
                     with env.begin(db=self._dbs[0]) as txn:
                         if txn.id() != self._seen:
                             self._check(txn)
-                        if len(keys) == 1:
-                            return [txn.get(keys[0])]
                         return [txn.get(key) for key in keys]
             except (_Moved, lmdb.Error) as error:
                 problem: Exception | None = error
@@ -129,6 +160,8 @@ class Index:
                         return look(Tables(txn, self._dbs))
             except (_Moved, lmdb.Error) as error:
                 problem: Exception | None = error
+            except _UNDECODABLE as error:
+                problem = _undecodable(error)
             else:
                 problem = None
             finally:
@@ -162,6 +195,8 @@ class Index:
                             return change(Tables(txn, self._dbs))
                     except (_Moved, lmdb.Error) as error:
                         problem = error
+                    except _UNDECODABLE as error:
+                        problem = _undecodable(error)
                 self._heal(env, problem)
 
     def sync(self) -> None:
@@ -171,6 +206,7 @@ class Index:
                 self._heal(None, None)
             try:
                 self._env.sync(True)
+                self._env.reader_check()  # slots of killed processes would keep old pages from being reused
             except lmdb.Error as error:
                 raise TierError(f"cannot sync the index in {self._layout.root}: {error}") from error
 
@@ -191,7 +227,7 @@ class Index:
                 with self._alone() as mine:
                     mine.set_mapsize(0)
                     self._map_bytes = mine.info()["map_size"]
-            elif isinstance(problem, _Moved):
+            elif isinstance(problem, _Moved | lmdb.PanicError):  # a panic (a failed write) ends with the environment
                 self._close()
             elif isinstance(problem, lmdb.ReadersFullError):
                 if not env.reader_check():
@@ -221,6 +257,7 @@ class Index:
         self._env, self._dbs, self._path, self._seen = None, (), None, -1
 
     def _reopen(self) -> None:
+        path: Path | None = None
         for _ in range(100):
             try:
                 path = self._find()

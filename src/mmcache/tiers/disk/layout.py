@@ -78,6 +78,7 @@ class Layout:
                 if path.exists() and ".corrupt-" not in path.name and ".old-" not in path.name:
                     self.set_aside.append(str(self.aside(path, "old")))
             version = None
+        self._remove("dead-index-*")
         self.segments.mkdir(mode=0o700, exist_ok=True)
         if version is None:
             self.write(self.root / "FORMAT", b"mmcache-disk %d\n" % FORMAT_VERSION)
@@ -120,6 +121,18 @@ class Layout:
         while (target := path.with_name(f"{path.name}.{why}-{number}")).exists():
             number += 1
         return path.rename(target)
+
+    def _remove(self, pattern: str) -> None:
+        for path in self.root.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def remove_set_aside(self) -> None:
+        """Delete what `aside` has moved away: it may hold bytes and names that must go."""
+        self._remove("*.corrupt-*")
+        self._remove("*.old-*")
 
     def current(self) -> Path | None:
         """The index folder in use, None when there is none yet. An unreadable pointer counts as none."""

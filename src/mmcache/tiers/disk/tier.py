@@ -73,9 +73,12 @@ class DiskTier:
         self.signatures = Signatures(notes)
         self._claims = FileClaims(self._layout.claims, usable=not read_only)
         self.claims: Claims = self._claims
-        self._writer = Writer(self._layout, self._index, settings, clock, emit, policy_order, (memo, notes))
         self._mappings: dict[int, Mapping] = {}
         self._parsed: dict[Key, tuple[bytes, Found]] = {}
+        self._writer = Writer(
+            self._layout, self._index, settings, clock, emit, self._unmap, policy_order, (memo, notes)
+        )
+        self._touched = self._writer.touched
         self._closed = False
         for text in self._layout.set_aside:
             emit(Failed("disk", f"an older or unreadable format was set aside as {text}"))
@@ -95,32 +98,41 @@ class DiskTier:
         if self._closed:
             raise TierClosedError("the disk tier was closed")
         try:
-            raws = self._index.lookup(keys)
+            if len(keys) == 1:
+                raws = [self._index.look(keys[0])]
+                parsed = self._parsed.get(keys[0])
+                if parsed is not None and parsed[0] == raws[0]:
+                    deadline = parsed[1].deadline
+                    if deadline is None or deadline > self._monotonic():
+                        self._touched.add(keys[0])
+                        if len(self._touched) > _TOUCHES:
+                            self._note_uses()
+                        return [parsed[1]]
+            else:
+                raws = self._index.lookup(keys)
+            found = [self._found(key, raw) for key, raw in zip(keys, raws, strict=True)]
         except TierClosedError:
             raise
         except TierError as error:
             if not self._void:
                 self._emit(Failed("disk", str(error)))
             return [MissReason.ABSENT if self._void else MissReason.TIER_DOWN] * len(keys)
-        now = self._monotonic()
-        found: list[Found | MissReason] = []
-        for key, raw in zip(keys, raws, strict=True):
-            if raw is None:
-                found.append(MissReason.ABSENT)
-                continue
-            parsed = self._parsed.get(key)
-            entry = parsed[1] if parsed is not None and parsed[0] == raw else self._load(key, raw)
-            if isinstance(entry, Found):
-                if entry.deadline is not None and entry.deadline <= now:
-                    self._writer.ended[key] = raw
-                    self._parsed.pop(key, None)
-                    entry = MissReason.EXPIRED
-                else:
-                    self._writer.touched.add(key)
-            found.append(entry)
-        if len(self._writer.touched) > _TOUCHES:
+        if len(self._touched) > _TOUCHES:
             self._note_uses()
         return found
+
+    def _found(self, key: Key, raw: bytes | None) -> Found | MissReason:
+        if raw is None:
+            return MissReason.ABSENT
+        parsed = self._parsed.get(key)
+        entry = parsed[1] if parsed is not None and parsed[0] == raw else self._load(key, raw)
+        if isinstance(entry, Found):
+            if entry.deadline is not None and entry.deadline <= self._monotonic():
+                self._writer.ended[key] = raw
+                self._parsed.pop(key, None)
+                return MissReason.EXPIRED
+            self._touched.add(key)
+        return entry
 
     def _load(self, key: Key, raw: bytes, *, again: bool = True) -> Found | MissReason:
         """Parse and verify a frame that this process has not seen yet."""
@@ -151,7 +163,7 @@ class DiskTier:
         except OSError as error:
             self._emit(Failed("disk", f"cannot read a segment: {error}", key))
             return MissReason.TIER_DOWN
-        found = Found(frame, record.deadline(self._clock))
+        found = Found(frame, record.deadline(self._clock), verified=True)
         if len(self._parsed) >= _PARSED:
             for old in list(self._parsed)[: _PARSED // 8]:
                 self._parsed.pop(old, None)
@@ -187,8 +199,9 @@ class DiskTier:
                 self._emit(Failed("disk", str(error), key))
 
     def _note_uses(self) -> None:
+        self._unmap()
         if self._layout.read_only:
-            self._writer.touched.clear()
+            self._touched.clear()
             self._writer.ended.clear()
         else:
             self._writer.note_uses()

@@ -23,7 +23,7 @@ from mmcache.settings import DiskSettings
 from mmcache.tiers.base import Deadline
 from mmcache.tiers.disk import forks
 from mmcache.tiers.disk.eviction import NoRoomError, Order, Plan, Reclaimer
-from mmcache.tiers.disk.index import Index, Tables
+from mmcache.tiers.disk.index import Index, Tables, is_full
 from mmcache.tiers.disk.layout import Layout
 from mmcache.tiers.disk.ledger import Ledger, Placed, SegmentGoneError, placed_in, removing
 from mmcache.tiers.disk.memo import IndexMap
@@ -33,6 +33,8 @@ from mmcache.tiers.disk.segments import Segment, new_number
 _SEGMENTS_AT_LEAST = 8
 """A limit is divided into at least so many segments: the unit of eviction must stay small beside it."""
 _PAGE = 4096
+_INDEX_RESERVE = 512 << 10
+"""Bytes of the file system left for the index to write the very transaction that makes room."""
 
 
 class _Pending(NamedTuple):
@@ -52,15 +54,16 @@ class Writer:
 
     def __init__(
         self, layout: Layout, index: Index, settings: DiskSettings, clock: Clock,
-        emit: Callable[[Event], None], order: Order | None, maps: Sequence[IndexMap],
+        emit: Callable[[Event], None], unmap: Callable[[], None], order: Order | None, maps: Sequence[IndexMap],
     ) -> None:  # fmt: skip
         self._layout, self._index, self._settings = layout, index, settings
-        self._clock, self._emit, self._order, self._maps = clock, emit, order, maps
+        self._clock, self._emit, self._unmap, self._order, self._maps = clock, emit, unmap, order, maps
         self._segment_bytes = min(settings.segment_bytes, settings.limit_bytes // _SEGMENTS_AT_LEAST) // _PAGE * _PAGE
         self._lock = threading.RLock()
         self._segment: Segment | None = None
         self._unsynced: list[Segment] = []
         self._unsynced_bytes = 0
+        self._files_changed = True
         self._pending: list[_Pending] = []
         self._lost: dict[Key, RefuseReason] = {}
         self._events: list[Event] = []
@@ -83,7 +86,10 @@ class Writer:
             if self._lost:
                 results = [result or self._lost.get(frame.key) for frame, result in zip(frames, results, strict=True)]
             if self._unsynced_bytes >= self._settings.sync_every_bytes:
-                self._sync()
+                try:
+                    self._sync()
+                except TierError as error:  # nobody asked for it here; `flush` raises
+                    self._events.append(Failed("disk", str(error)))
         for frame, result in zip(frames, results, strict=True):
             if result is not None:
                 self._events.append(Refused(frame.key, "disk", result))
@@ -98,13 +104,14 @@ class Writer:
         try:
             segment = self._room(length)
             offset, length = segment.append(parts)
-        except NoRoomError:
+        except NoRoomError as error:
+            self._events.append(Failed("disk", f"no room in {self._layout.root}: {error}", frame.key))
             return RefuseReason.DISK_FULL
         except OSError as error:
             return self._refusal(error)
         except TierError as error:
             self._events.append(Failed("disk", str(error), frame.key))
-            return RefuseReason.TIER_DOWN
+            return RefuseReason.DISK_FULL if is_full(error) else RefuseReason.TIER_DOWN
         self._unsynced_bytes += length
         record = Record.of(frame, deadline, segment.number, offset, length, self._clock)
         self._pending.append(_Pending(frame.key, record, parts, None))
@@ -158,7 +165,8 @@ class Writer:
                     return self._lose(pending, RefuseReason.DISK_FULL, f"cannot write again: {error!r}")
                 continue
             except TierError as error:
-                return self._lose(pending, RefuseReason.TIER_DOWN, str(error))
+                reason = RefuseReason.DISK_FULL if is_full(error) else RefuseReason.TIER_DOWN
+                return self._lose(pending, reason, str(error))
             self.touched.difference_update(touched)
             for key in ended:
                 self.ended.pop(key, None)
@@ -186,14 +194,13 @@ class Writer:
         self._retire()
         size = -(-max(self._segment_bytes, length) // _PAGE) * _PAGE
         size = max(length, min(size, self._settings.limit_bytes))
-        space = os.statvfs(self._layout.root)
-        if space.f_bavail * space.f_frsize - size < self._settings.free_space_floor:
-            raise OSError(errno.ENOSPC, "the file system would have less free than `free_space_floor`")
         self._layout.segments.mkdir(mode=0o700, exist_ok=True)
         number = new_number()
+        self._files_changed = True
         segment = Segment(self._layout.segment(number), number)
         try:
             survivors, doomed = self._reclaim(segment, size)
+            self._let_go()
             segment.allocate(size)
         except (NoRoomError, OSError, TierError):
             segment.path.unlink(missing_ok=True)
@@ -209,6 +216,13 @@ class Writer:
         self._forget(*doomed)
         return segment
 
+    def _let_go(self) -> None:
+        """An unlinked file takes space for as long as it is mapped or open; it needs no sync any more."""
+        self._unmap()
+        for gone in [segment for segment in self._unsynced if not os.fstat(segment.fd).st_nlink]:
+            self._unsynced.remove(gone)
+            gone.close()
+
     def _reclaim(self, segment: Segment, size: int) -> tuple[list[_Pending], list[int]]:
         """Register a new segment and make room for it; the frames to be copied into it, read to memory."""
         reclaimer = Reclaimer(self._layout, self._clock, self._order, segment.number)
@@ -218,7 +232,9 @@ class Writer:
         def change(tables: Tables) -> Plan:
             ledger = Ledger(tables)
             ledger.begin(segment.number, size)
-            plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes)
+            space = os.statvfs(self._layout.root)
+            spare = space.f_bavail * space.f_frsize - self._settings.free_space_floor - _INDEX_RESERVE
+            plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes, spare)
             plan.unlink.update(ledger.save())
             survivors[:] = [copy for frame in plan.survivors if (copy := self._copy(frame))]
             self._unlink(plan.unlink)
@@ -282,6 +298,7 @@ class Writer:
         that dies in between leaves entries of a missing file, which are misses until they are swept up."""
         for number in numbers:
             self._layout.segment(number).unlink(missing_ok=True)
+            self._files_changed = True
 
     # drops, flushes
 
@@ -320,7 +337,9 @@ class Writer:
         try:
             for segment in segments:
                 getattr(os, "fdatasync", os.fsync)(segment.fd)
-            self._layout.sync()
+            if self._files_changed:
+                self._layout.sync()
+                self._files_changed = False
         except OSError as error:
             raise TierError(f"cannot flush {self._layout.root}: {error}") from error
         finally:
