@@ -264,6 +264,8 @@ class Index:
                 self._env, self._dbs = self._open_at(path)
                 self._path = path
                 return
+            except lmdb.MapResizedError:  # another process is growing it right now
+                self._map_bytes *= 2
             except _BROKEN as error:
                 self._path = path
                 self._replace_broken(error)
