@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from mmcache.codecs.fp16 import FP16
 from mmcache.codecs.int4 import INT4
+from mmcache.codecs.int8 import INT8
 from mmcache.codecs.pipeline import Chain, choose, freeze, thaw
 from mmcache.codecs.similarity import TopSimilarities
 from mmcache.codecs.tfidf import TFIDFMask
@@ -92,7 +93,7 @@ def test_any_value_comes_back_to_the_bit(value: object) -> None:
     assert same(back(value, None), value)
 
 
-@given(VALUES, st.sampled_from(["zstd", "int4", "fp16+zstd"]))
+@given(VALUES, st.sampled_from(["zstd", "int4", "int8+zstd"]))
 @settings(max_examples=60, deadline=None)
 def test_small_values_come_back_to_the_bit_through_any_chain(value: object, setting: str) -> None:
     assert same(back(value, choose("image", setting)), value)
@@ -123,6 +124,17 @@ def test_int4_holds_its_bound(array: npt.NDArray[Any], group: int) -> None:
     assert (np.abs(decoded.astype("f8") - array.astype("f8")) <= codec.error_bound(array, spec)).all()
     peaks = np.abs(array.astype("f8")).reshape(-1, array.shape[-1]).max(axis=0)
     assert (codec.error_bound(array, spec) <= peaks / 14 * 1.02 + peaks * 2e-3 + 1e-7).all()  # and the bound is tight
+
+
+@given(matrices(), st.sampled_from([1, 7, 20, 127]), st.sampled_from([0, 16, 17]))
+@settings(max_examples=60, deadline=None)
+def test_int8_holds_its_bound(array: npt.NDArray[Any], levels: int, group: int) -> None:
+    codec, spec = INT8(levels, group), ArraySpec.of(array)
+    encoded = codec.encode(array, spec)
+    assert memoryview(encoded).nbytes == codec.out_spec(spec).max_bytes
+    decoded = codec.decode(encoded, spec)
+    assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+    assert (np.abs(decoded.astype("f8") - array.astype("f8")) <= codec.error_bound(array, spec)).all()
 
 
 @given(
@@ -162,7 +174,10 @@ def test_zstd_never_gives_more_than_its_bound(data: bytes, bound: int) -> None:
             Zstd().decode(encoded, BytesSpec(bound))
 
 
-@given(matrices(), st.sampled_from(["int4", "int4:group=16+zstd", "fp16+int4", "topk:k=8", "fp16+zstd"]))
+@given(
+    matrices(),
+    st.sampled_from(["int4", "int4:group=16+zstd", "fp16+int4", "topk:k=8", "fp16+zstd", "int8:levels=20+zstd"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_chains_give_the_same_value_each_time(array: npt.NDArray[Any], setting: str) -> None:
     assume(np.isfinite(array).all())

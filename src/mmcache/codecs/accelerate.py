@@ -15,7 +15,7 @@ def _built() -> ModuleType | None:
         from mmcache.codecs import _kernels
     except ImportError:  # no compiler when it was installed, or another architecture
         return None
-    return _kernels
+    return _kernels if hasattr(_kernels, "BEST_LEVEL") else None  # built from an older source
 
 
 def kernels() -> Any:

@@ -14,7 +14,7 @@ from mmcache import plugins
 from mmcache.codecs.base import Codec, Params
 from mmcache.codecs.raw import Raw
 from mmcache.model.block import ArraySpec, BytesSpec, Spec
-from mmcache.model.errors import CodecError, UnknownPluginError
+from mmcache.model.errors import CodecError
 from mmcache.model.frame import Buffer, CodecStep
 
 Array = npt.NDArray[np.generic]
@@ -23,6 +23,8 @@ Part: TypeAlias = Union[str, AnyCodec, "Chain"]
 CodecSetting: TypeAlias = Part | Mapping[str, Part]
 """`"raw"`, `"fp16"`, `"int4+zstd"`, `"fp16:scale=0.92"`, a codec, a chain, or one of these per modality."""
 
+MAX_STEPS = 8
+"""Steps that one leaf may have taken."""
 _RAW = CodecStep(Raw.name, {})
 _PROBE = ArraySpec("<f4", (1024, 64))
 _log = logging.getLogger("mmcache.codecs")
@@ -54,6 +56,7 @@ class Chain:
             spec = codec.out_spec(spec)
         self.transforms = tuple(codec for codec in transforms if codec.name != Raw.name)
         self.packers = tuple(packers)
+        self._least_elements = max((getattr(codec, "least_elements", 0) for codec in transforms), default=0)
         self.seals = any(getattr(codec, "seals", False) for codec in packers)
         """Whether it encrypts: then the skeleton is encoded too, not only the leaves."""
 
@@ -98,6 +101,8 @@ class Chain:
     def _transform(self, array: Array, plain: ArraySpec) -> tuple[Any, Spec, tuple[CodecStep, ...]]:
         data: Any = array
         spec: Spec = plain
+        if array.size < self._least_elements:
+            return array, plain, ()
         try:
             for codec in self.transforms:
                 data, spec = codec.encode(data, spec), codec.out_spec(spec)
@@ -140,9 +145,6 @@ class Recipe:
                 raise CodecError(f"{codec.name} cannot decode a stored leaf: {error}") from error
         value.flags.writeable = False  # like raw leaves: what works with one chain works with all
         return value  # type: ignore[no-any-return]
-
-
-MAX_STEPS = 8
 
 
 @lru_cache(maxsize=256)
@@ -215,6 +217,3 @@ def _scalar(text: str) -> bool | int | float | str:
         except ValueError:
             continue
     return text
-
-
-__all__ = ["Chain", "CodecSetting", "Encoded", "Recipe", "UnknownPluginError", "choose"]

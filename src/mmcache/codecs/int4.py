@@ -34,11 +34,13 @@ class INT4:
 
     name: ClassVar[str] = "int4"
     lossless: ClassVar[bool] = False
+    least_elements: ClassVar[int] = 1024
+    """Chains keep smaller arrays (grids, boxes, logits) exact."""
 
     def __init__(self, group: int = 0, level: int = -1) -> None:
         if group and group < MIN_ROWS:
             raise CodecError(f"int4 groups have at least {MIN_ROWS} rows, or 0 for all, not {group}")
-        self.group = int(group)
+        self.group, self.levels = int(group), 7
         self._level = level
 
     @property
@@ -92,20 +94,30 @@ class INT4:
         return plain if plain.dtype == dtype else plain.astype(dtype)
 
     def error_bound(self, data: Array, spec: Spec) -> npt.NDArray[np.float64]:
-        """For each value `|x - x̂| ≤ scale / 2 · (1 + 2⁻¹⁶)`, plus half a unit in the last place of the output's dtype.
+        """For each value `|x - x̂| ≤ scale / 2 · (1 + 2⁻¹⁴)`, plus half a unit in the last place of the output's dtype.
 
-        Channels whose largest magnitude is below 2⁻¹¹⁷ become zero. Shape as `data`.
+        Channels whose scale would lie below 2⁻¹²⁰ become zero. Shape as `data`.
         """
         rows, channels, group = self._layout(spec)
         wide = np.abs(data.astype(np.float64).reshape(rows, channels))
         peaks = np.maximum.reduceat(wide, np.arange(0, rows, group), axis=0)
-        half_step = np.repeat(peaks / 14, group, axis=0)[:rows] * (1 + 2**-16)
+        half_step = np.repeat(peaks / (2 * self.levels), group, axis=0)[:rows] * (1 + 2**-14)
         dtype = np.dtype(spec.dtype) if isinstance(spec, ArraySpec) else data.dtype
         unit = np.finfo(dtype).eps / 2 * (wide + half_step) + float(np.finfo(dtype).smallest_subnormal)
-        return np.asarray((half_step + unit + 2.0**-116 * (peaks.min() < 2.0**-116)).reshape(data.shape))
+        return np.asarray((half_step + unit + 2.0**-113 * (peaks.min() < 2.0**-113)).reshape(data.shape))
 
 
 _NATIVE = (np.dtype("<f2"), np.dtype("<f4"))
+
+
+def scales_of(wide: npt.NDArray[np.float32], group: int, levels: int) -> tuple[Any, Any] | None:
+    """FP32 `(groups, channels)`: scales and their inverses (0 where the scale is 0); None when not all is finite."""
+    peaks = np.maximum.reduceat(np.abs(wide), np.arange(0, len(wide), group), axis=0)
+    if not np.isfinite(peaks).all():
+        return None
+    scales = peaks / np.float32(levels)
+    scales[scales < SMALLEST_SCALE] = 0
+    return scales, np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > 0)
 
 
 def _parts(out: npt.NDArray[np.uint8], layout: tuple[int, int, int]) -> tuple[Any, Any]:
@@ -117,15 +129,12 @@ def _parts(out: npt.NDArray[np.uint8], layout: tuple[int, int, int]) -> tuple[An
 def _encode_plainly(plain: Any, scales: Any, packed: Any, group: int) -> bool:
     rows, channels = plain.shape
     wide = plain.astype(np.float32, copy=False)
-    starts = np.arange(0, rows, group)
-    peaks = np.maximum.reduceat(np.abs(plain), starts, axis=0).astype(np.float32)
-    if not np.isfinite(peaks).all():
+    found = scales_of(wide, group, 7)
+    if found is None:
         return False
-    scales[...] = peaks / np.float32(7)
-    scales[scales < SMALLEST_SCALE] = 0
-    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > 0)
+    scales[...], inverse = found
     values = np.zeros((rows, channels + channels % 2), np.uint8)
-    for start, factor in zip(starts, inverse, strict=True):
+    for start, factor in zip(range(0, rows, group), inverse, strict=True):
         q = np.rint(wide[start : start + group] * factor)
         values[start : start + group, :channels] = (np.clip(q, -7, 7) + 8).astype(np.uint8)
     packed[...] = values[:, ::2] | values[:, 1::2] << 4

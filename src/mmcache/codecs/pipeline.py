@@ -81,7 +81,7 @@ def freeze(
         )
     realm = (bytes(key), signature.digest, tenant, namespace)
     encoded = [
-        Encoded(Raw().encode(array, _SPEC), ())
+        Encoded(Raw().encode(array, ArraySpec.of(array)), ())
         if chain is None
         else chain.encode(
             array, lossy=_may_lose(array, kind), context=_context(realm, i, kind, array.dtype.str, array.shape)
@@ -98,9 +98,6 @@ def freeze(
         model=signature.model_version, created=created, cost=cost, tree=msgspec.Raw(tree), leaves=leaves,
     )  # fmt: skip
     return Frame.seal(header, payload)
-
-
-_SPEC = ArraySpec("|u1", ())
 
 
 def _may_lose(array: Array, kind: str) -> bool:

@@ -25,6 +25,8 @@ class Sparse:
 
     name: ClassVar[str]
     lossless: ClassVar[bool] = False
+    least_elements: ClassVar[int] = 1024
+    """Chains keep smaller arrays exact."""
 
     @property
     def params(self) -> Params:

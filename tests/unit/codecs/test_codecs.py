@@ -13,6 +13,7 @@ from mmcache.codecs.aesgcm import AESGCM
 from mmcache.codecs.base import Codec
 from mmcache.codecs.fp16 import FP16
 from mmcache.codecs.int4 import INT4
+from mmcache.codecs.int8 import INT8
 from mmcache.codecs.similarity import TopSimilarities
 from mmcache.codecs.tfidf import TFIDFMask
 from mmcache.codecs.topk import TopK
@@ -86,15 +87,32 @@ def test_fp16_overflow_is_refused_or_clipped() -> None:
     assert np.isnan(clipped[1])
 
 
+def test_int8_refuses_what_is_not_finite() -> None:
+    array = np.full((20, 20), np.inf, np.float32)
+    with pytest.raises(CodecError, match="NaN"):
+        INT8().encode(array, ArraySpec.of(array))
+
+
 @pytest.mark.parametrize("dtype", ["<f2", "<i4"])
 def test_fp16_refuses_what_it_cannot_shrink(dtype: str) -> None:
     with pytest.raises(CodecError):
         FP16().out_spec(ArraySpec(dtype, (100, 100)))
 
 
-@pytest.mark.parametrize("make", [lambda: FP16(0.0), lambda: FP16(float("nan")), lambda: INT4(3), lambda: TopK(0),
-                                  lambda: TFIDFMask(0), lambda: TopSimilarities(1.5), lambda: Zstd(0),
-                                  lambda: AESGCM(b"short")])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FP16(0.0),
+        lambda: FP16(float("nan")),
+        lambda: INT4(3),
+        lambda: INT8(200),
+        lambda: TopK(0),
+        lambda: TFIDFMask(0),
+        lambda: TopSimilarities(1.5),
+        lambda: Zstd(0),
+        lambda: AESGCM(b"short"),
+    ],
+)
 def test_parameters_are_checked(make: Any) -> None:
     with pytest.raises(CodecError):
         make()

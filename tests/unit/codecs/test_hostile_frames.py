@@ -24,16 +24,17 @@ from mmcache.model.frame import CodecStep, Frame, LeafHeader
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 
-NOISE = np.random.default_rng(0).standard_normal((20, 20)).astype(np.float32)
-FLAT = np.zeros((20, 20), np.float32) + NOISE[:1]
+NOISE = np.random.default_rng(0).standard_normal((32, 33)).astype(np.float32)
+FLAT = np.zeros((32, 33), np.float32) + NOISE[:1]
 CASES = {
     "raw": ({"a": NOISE[:2], "b": [1, ("x" * 300, None, b"b")], 3: np.float64(2)}, None),
     "int4": (NOISE, choose("image", "int4")),
+    "int8": (NOISE, choose("image", "int8:levels=20")),
     "fp16+zstd": ([FLAT, "y" * 1000], choose("image", "fp16+zstd")),
-    "topk": (NOISE, choose("image", "topk:k=4")),
+    "topk": (NOISE, choose("image", "topk:k=8")),
     "tfidf": (NOISE, choose("text", "tfidf:threshold=0.5+zstd")),
     "similarity": (NOISE, choose("text", "similarity:share=0.1")),
-    "aesgcm": ({"a": NOISE, "b": "secret"}, Chain(INT4(), Zstd(), AESGCM(b"k" * 32))),
+    "aesgcm": ({"a": FLAT, "b": "secret"}, Chain(INT4(), Zstd(), AESGCM(b"k" * 32))),
 }
 BOUND = 1 << 20
 
@@ -50,6 +51,12 @@ def frame(request: pytest.FixtureRequest) -> Frame:
         value, key=Key(b"s" * 16, b"d" * 16), signature=Signature(), modality="image", tenant="t", namespace="n",
         cost=1.0, created=2.0, chain=chain,
     )  # fmt: skip
+
+
+def test_every_chain_is_in_use(frame: Frame, request: pytest.FixtureRequest) -> None:
+    steps = {step.name for leaf in frame.header.leaves for step in leaf.chain}
+    chain = CASES[request.node.callspec.params["frame"]][1]
+    assert {codec.name for codec in (chain.codecs if chain else ())} <= steps
 
 
 def tried(frame: Frame) -> bool:
@@ -125,8 +132,22 @@ def absurd_leaves(generator: random.Random) -> Iterator[LeafHeader]:
     kinds = ["numpy", "torch", "torch.bfloat16", "bytes", "str", "scalar", "list", "tree", "", "os"]
     dtypes = ["<f4", "<f2", ">f8", "|u1", "<i8", "<U3", "|V7", "|O", "<M8[ns]", "<f16", "<c32", "T", "(3,)f4", "<f4\0"]
     values: list[Any] = [*numbers, -1, 0.5, 1e300, float("inf"), float("nan"), "x", True, False]
-    names = ["raw", "fp16", "int4", "topk", "tfidf", "similarity", "zstd", "aesgcm", "eval", ""]
-    options = ["group", "level", "k", "scores", "scale", "clip", "threshold", "weights", "share", "key", "key_id", "x"]
+    names = ["raw", "fp16", "int4", "int8", "topk", "tfidf", "similarity", "zstd", "aesgcm", "eval", ""]
+    options = [
+        "group",
+        "levels",
+        "level",
+        "k",
+        "scores",
+        "scale",
+        "clip",
+        "threshold",
+        "weights",
+        "share",
+        "key",
+        "key_id",
+        "x",
+    ]
     for _ in range(3000):
         shape = tuple(generator.choice(numbers) for _ in range(generator.choice((0, 1, 2, 2, 2, 3, 40))))
         steps = tuple(
