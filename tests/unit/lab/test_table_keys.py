@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.unit.keys.media import noise
 
 from mmcache.lab import table_keys
 from mmcache.lab.table import silent
-from tests.unit.keys.media import noise
 
 
 def test_pairs_are_told_apart() -> None:
