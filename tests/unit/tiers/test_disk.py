@@ -9,6 +9,7 @@ import pytest
 from tests.unit.tiers.disk_folder import KB, SMALL, Folder, blob, got
 
 from mmcache.model.event import Evicted, Expired, MissReason, Refused, RefuseReason
+from mmcache.settings import DiskSettings
 from mmcache.testing.clock import FakeClock
 from mmcache.testing.frames import make_frame, make_key
 from mmcache.tiers.base import Found
@@ -148,6 +149,18 @@ def test_the_map_grows_while_others_read(folder: Folder) -> None:
         assert got(tier, first) == b"%d" % first
     assert int(tier.stats().detail["index_map_bytes"]) > SMALL.index_map_bytes
     assert tier.verify().ok
+
+
+def test_more_segments_than_may_be_mapped(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmcache.tiers.disk.tier._MAPPED", 8)
+    monkeypatch.setattr("mmcache.tiers.disk.tier._PARSED", 16)
+    tier = folder.open(DiskSettings(limit_bytes=4 << 20, segment_bytes=64 * KB, free_space_floor=0))
+    tier.put([blob(n) for n in range(150)], [None] * 150)
+    views = tier.get([make_key(n) for n in range(150)])
+    assert tier.stats().detail["mapped_segments"] <= 8  # type: ignore[operator]
+    assert [bytes(found.frame.payload) for found in views if isinstance(found, Found)] == [
+        bytes(blob(n).payload) for n in range(150)
+    ]
 
 
 def test_two_tiers_of_one_process_share_the_folder(folder: Folder) -> None:

@@ -173,7 +173,8 @@ class DiskTier:
     def _mapping(self, number: int) -> Mapping:
         mapping = self._mappings.get(number)
         if mapping is None:
-            self._unmap()
+            if len(self._mappings) >= _MAPPED:
+                self._unmap()
             mapping = Mapping(self._layout.segment(number))
             self._mappings[number] = mapping
         return mapping
@@ -182,7 +183,8 @@ class DiskTier:
         """Let go of segments that are gone (their space is free only then) and of the oldest beyond the bound."""
         numbers = list(self._mappings)
         gone = {number for number in numbers if not self._layout.segment(number).exists()}
-        gone.update(numbers[: max(0, len(numbers) - len(gone) - _MAPPED)])
+        if len(numbers) - len(gone) >= _MAPPED:
+            gone.update(numbers[: _MAPPED // 8])
         for number in gone:
             self._mappings.pop(number, None)
         if gone:

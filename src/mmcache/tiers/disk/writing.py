@@ -161,7 +161,7 @@ class Writer:
                 try:
                     for entry in pending:
                         self._append(entry)
-                except (NoRoomError, OSError) as error:
+                except (NoRoomError, OSError, TierError) as error:
                     return self._lose(pending, RefuseReason.DISK_FULL, f"cannot write again: {error!r}")
                 continue
             except TierError as error:
