@@ -82,3 +82,9 @@ def test_an_invalidated_block_does_not_come_back_when_its_drop_failed(broken: Br
     broken.cache.put(broken.key, "new")
     broken.forget_near()
     assert broken.cache.get(broken.key, "miss") in ("new", "miss")
+
+
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="`explain` trusts the length of a tier's answer")
+def test_explain_survives_a_tier_that_answers_too_little(broken: Broken) -> None:
+    broken.next_fault["get"] = Fault.SHORT
+    assert not any(finding.found for finding in broken.cache.explain(broken.key).tiers)
