@@ -76,7 +76,11 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
         segment, offset, raw_key = place_of(entry)
         key = Key.from_bytes(raw_key)
         raw = index.lookup([key])[0]
-        record = Record.decode(raw) if raw is not None else None
+        try:
+            record = Record.decode(raw) if raw is not None else None
+        except CorruptFrameError as error:
+            corrupt.append((key, str(error)))
+            continue
         if raw is None or record is None or (record.segment, record.offset) != (segment, offset):
             if index.read(lambda tables, entry=entry: tables.txn.get(entry[0], db=tables.places)) == entry[1]:  # type: ignore[misc]
                 inconsistent.append(f"a place of segment {segment:016x} is not its block's")

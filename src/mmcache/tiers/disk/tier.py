@@ -117,7 +117,7 @@ class DiskTier:
             if not self._void:
                 self._emit(Failed("disk", str(error)))
             return [MissReason.ABSENT if self._void else MissReason.TIER_DOWN] * len(keys)
-        if len(self._touched) > _TOUCHES:
+        if len(self._touched) > _TOUCHES or len(self._writer.ended) > _TOUCHES:
             self._note_uses()
         return found
 
