@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from mmcache import plugins
 from mmcache.codecs.aesgcm import AESGCM
 from mmcache.codecs.base import Codec
 from mmcache.codecs.fp16 import FP16
 from mmcache.codecs.int4 import INT4
+from mmcache.codecs.int8 import INT8
 from mmcache.codecs.raw import Raw
+from mmcache.codecs.similarity import TopSimilarities
 from mmcache.codecs.tfidf import TFIDFMask
 from mmcache.codecs.topk import TopK
 from mmcache.codecs.zstd import Zstd
@@ -42,6 +45,21 @@ class TestINT4Grouped(CodecContract):
         return INT4(group=16)
 
 
+class TestINT8(CodecContract):
+    def make_codec(self) -> Codec[Any, Any]:
+        return INT8()
+
+
+class TestINT8OfFewLevels(CodecContract):
+    def make_codec(self) -> Codec[Any, Any]:
+        return INT8(levels=20, group=16)
+
+
+class TestTopSimilarities(CodecContract):
+    def make_codec(self) -> Codec[Any, Any]:
+        return TopSimilarities()
+
+
 class TestTopK(CodecContract):
     def make_codec(self) -> Codec[Any, Any]:
         return TopK(16)
@@ -62,3 +80,8 @@ class TestAESGCM(CodecContract):
     def make_codec(self) -> Codec[Any, Any]:
         pytest.importorskip("cryptography")
         return AESGCM(bytes(range(32)))
+
+
+def test_every_registered_codec_is_here() -> None:
+    tested = {type(suite().make_codec()) for suite in CodecContract.__subclasses__() if suite.__module__ == __name__}
+    assert {plugins.load("codecs", name) for name in plugins.names("codecs")} <= tested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmcache import plugins
 from mmcache.admission.base import Admission
 from mmcache.admission.size import Always, LargestShare
 from mmcache.refs.base import References
@@ -39,3 +40,9 @@ class TestNoTimeAtAll(LifetimeContract):
 class TestCountedReferences(ReferencesContract):
     def make_references(self) -> References:
         return CountedReferences()
+
+
+def test_every_registered_decider_is_here() -> None:
+    tested = {Always, LargestShare, FixedTTL, CountedReferences}
+    for kind in ("admission", "ttl", "refs"):
+        assert {plugins.load(kind, name) for name in plugins.names(kind)} <= tested

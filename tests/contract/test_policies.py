@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmcache import plugins
 from mmcache.policies.base import Policy
 from mmcache.policies.heat import HeatWindow
 from mmcache.policies.lru import LRU
@@ -21,3 +22,8 @@ class TestHeatWindow(PolicyContract):
 class TestHeatWindowShorterThanTheCache(PolicyContract):
     def make_policy(self) -> Policy:
         return HeatWindow(window=7, threshold=3)
+
+
+def test_every_registered_policy_is_here() -> None:
+    tested = {type(suite().make_policy()) for suite in PolicyContract.__subclasses__() if suite.__module__ == __name__}
+    assert {plugins.load("policies", name) for name in plugins.names("policies")} <= tested

@@ -16,9 +16,9 @@ FACTS = Facts(size=100)
 class PolicyContract:
     """Hook: `make_policy`.
 
-    >>> class TestMine(PolicyContract):
-    ...     def make_policy(self):
-    ...         return MyPolicy()
+    class TestMine(PolicyContract):
+        def make_policy(self):
+            return MyPolicy()
     """
 
     def make_policy(self) -> Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ PATIENCE_SECONDS = 60.0
 
 
 class TierContract:
-    """Hooks: `make_tier`, and the class attributes below. Every test gets a tier of its own.
+    """Hooks: `make_tier`, and `batch` where 64 small blocks are too many. Every test gets a tier of its own.
 
-    >>> class TestMine(TierContract):
-    ...     def make_tier(self, clock, folder):
-    ...         return MyTier(folder, clock=clock)
+    class TestMine(TierContract):
+        def make_tier(self, clock, folder):
+            return MyTier(folder, clock=clock)
     """
 
     batch = 64
@@ -40,9 +41,11 @@ class TierContract:
         return FakeClock()
 
     @pytest.fixture
-    def tier(self, clock: FakeClock, tmp_path: Path) -> Tier:
-        """The tier under test, closed by the tests that need it closed."""
-        return self.make_tier(clock, tmp_path)
+    def tier(self, clock: FakeClock, tmp_path: Path) -> Iterator[Tier]:
+        """The tier under test, closed at the end."""
+        tier = self.make_tier(clock, tmp_path)
+        yield tier
+        tier.close()
 
     def test_is_a_tier(self, tier: Tier) -> None:
         assert isinstance(tier, Tier)
