@@ -30,6 +30,7 @@ from mmcache.explain import Explanation, explain
 from mmcache.fill import Fill
 from mmcache.flight import SingleFlight
 from mmcache.keys.content import Content, ContentOptions, identify
+from mmcache.keys.memo import LocalMemo
 from mmcache.keys.realm import RealmKeys
 from mmcache.keys.region import Region
 from mmcache.keys.signing import Signature
@@ -37,13 +38,14 @@ from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
 from mmcache.model.event import Invalidated, MissReason
 from mmcache.model.key import WHOLE, Key
+from mmcache.model.memo import Memo
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
 from mmcache.scopes import Scopes
 from mmcache.settings import Settings, enabled, parse_bytes
 from mmcache.stats import CacheStats, Tally
 from mmcache.store import RecentSignatures, Store
-from mmcache.tiers.base import Claims, Found, Memo, Tier
+from mmcache.tiers.base import Claims, Found, Tier
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.write_behind import WriteBehind
 from mmcache.ttl.base import Lifetime
@@ -102,7 +104,8 @@ class Cache:
             raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share}")
         self.tenant, self.namespace = tenant, namespace
         self.events = Events()
-        self.memo: Memo | None = None
+        self.memo: Memo = LocalMemo()
+        """Encoded bytes seen before → their canonical content; on disk where there is a disk tier."""
         self._clock = clock or SystemClock()
         self._references = _plugged("refs", references)
         self._tally = Tally()

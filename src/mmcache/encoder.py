@@ -224,15 +224,14 @@ class Encoder:
 
     def _size(self, content: Content) -> tuple[int, int]:
         memo, label = self._cache.memo, b"size" + content.digest
-        known = memo.recall(label) if memo is not None else None
+        known = memo.recall(label)
         if known is not None and len(known) == 8:
             return int.from_bytes(known[:4], "big"), int.from_bytes(known[4:], "big")
         picture = content.canonical()
         if not hasattr(picture, "crop"):
             raise InvalidInputError("tiles need a picture (PIL image, path or bytes), not an array")
         width, height = picture.size
-        if memo is not None:
-            memo.remember(label, width.to_bytes(4, "big") + height.to_bytes(4, "big"))
+        memo.remember(label, width.to_bytes(4, "big") + height.to_bytes(4, "big"))
         return width, height
 
     def _assemble(

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from mmcache.keys.content import Content, digest_of, encoded_bytes
 from mmcache.keys.framing import framed
-from mmcache.keys.memo import Encoded, Memo
+from mmcache.keys.memo import Encoded
 from mmcache.keys.options import ContentOptions
 from mmcache.keys.resample import RESAMPLER, resample
 from mmcache.model.errors import InvalidInputError
+from mmcache.model.memo import Memo
 
 _MOST_CHANNELS = 64
 

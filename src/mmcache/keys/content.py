@@ -24,9 +24,9 @@ from typing import Any
 from blake3 import blake3
 
 from mmcache.keys.framing import DIGEST_BYTES, framed
-from mmcache.keys.memo import Memo
 from mmcache.keys.options import ContentOptions
 from mmcache.model.errors import InvalidInputError
+from mmcache.model.memo import Memo
 
 _UNMADE = object()
 

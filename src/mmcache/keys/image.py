@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from mmcache.keys.content import Content, digest_of, encoded_bytes
 from mmcache.keys.framing import framed
-from mmcache.keys.memo import Encoded, Memo
+from mmcache.keys.memo import Encoded
 from mmcache.keys.options import ContentOptions
 from mmcache.keys.tensor import identify_array, is_array
 from mmcache.model.errors import InvalidInputError
+from mmcache.model.memo import Memo
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,23 +9,13 @@ from __future__ import annotations
 import hmac
 import threading
 from functools import lru_cache
-from typing import Protocol
 
 from blake3 import blake3
 
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.keys.options import ContentOptions
 from mmcache.model.errors import InvalidInputError
-
-
-class Memo(Protocol):
-    """A map of byte strings that may forget (the disk tier has a persistent one)."""
-
-    def recall(self, key: bytes) -> bytes | None:
-        """The remembered value, or None."""
-
-    def remember(self, key: bytes, value: bytes) -> None:
-        """Keep it, if possible."""
+from mmcache.model.memo import Memo
 
 
 class LocalMemo:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from mmcache.keys.content import Content, digest_of, encoded_bytes
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.keys.image import digest_of_picture, identify_image, pillow_version
-from mmcache.keys.memo import Encoded, Memo
+from mmcache.keys.memo import Encoded
 from mmcache.keys.options import ContentOptions
 from mmcache.model.errors import InvalidInputError
+from mmcache.model.memo import Memo
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -78,16 +78,6 @@ class Tier(Protocol):
         """Flush and release. Idempotent; later calls raise `TierClosedError`."""
 
 
-class Memo(Protocol):
-    """A small bounded persistent map of byte strings: encoded-bytes digest → canonical digest, and the like."""
-
-    def recall(self, key: bytes) -> bytes | None:
-        """The remembered value. Never raises for a damaged store: it forgets."""
-
-    def remember(self, key: bytes, value: bytes) -> None:
-        """Keep it, if possible."""
-
-
 class Claims(Protocol):
     """Cross-process single flight: at most one process of the machine holds a key's claim."""
 
