@@ -39,6 +39,7 @@ def _numpy(array: Halves) -> dict[str, Callable[[], object]]:
 def _torch(array: Halves) -> dict[str, Callable[[], object]]:
     import torch
 
+    torch.set_num_threads(1)  # as the others: on a shared machine its threads wait for each other
     tensor = torch.from_numpy(array)
 
     def encode() -> tuple[Any, Any]:

@@ -49,7 +49,7 @@ class CodecTable(Table):
             (
                 "DINOv2 ViT-S/14 tokens [257, 384] of easy-VQA drawings and video frames, stored by freeze and thaw",
                 f"{len(found.queries)} queries in a gallery of {len(found.gallery)}; each asks for 256 patches too",
-                "INT4 of this package, of numpy, and of torch: one algorithm, one run, rounds interleaved",
+                "INT4 of this package, of numpy, and of torch: one algorithm, one thread each, one run, interleaved",
             ),
             (
                 "the copies: random crop, brightness and JPEG (fixed seeds)",
