@@ -14,7 +14,12 @@ Params = dict[str, bool | int | float | str]
 
 @runtime_checkable
 class Codec(Protocol[In, Out]):
-    """array→array, array→bytes or bytes→bytes. `decode` gets the spec that `encode` got."""
+    """array→array, array→bytes or bytes→bytes. `decode` gets the spec that `encode` got.
+
+    A codec may also have: `packs_bytes = True` (bytes→bytes), `optional = True` (left out where it does not shrink),
+    `least_elements` (smaller arrays stay exact), `seals = True` (it encrypts, so the skeleton goes through it too) and
+    `bound_to(context)`, a copy of itself whose bytes only decode in that place.
+    """
 
     name: ClassVar[str]
     """The registered name, as it stands in frame headers."""

@@ -48,7 +48,8 @@ class LeafHeader(msgspec.Struct, frozen=True, array_like=True):
     """One array of the value: what it was, how it is encoded, where its bytes are."""
 
     kind: str
-    """`numpy`, `torch` or `bytes`: what the caller gets back."""
+    """What the caller gets back: `numpy`, `scalar`, `torch` (`torch.bfloat16`…), `bytes`, `str` or `list`; `tree` is an
+    encrypted skeleton."""
     dtype: str
     shape: tuple[int, ...]
     chain: tuple[CodecStep, ...]
