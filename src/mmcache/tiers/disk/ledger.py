@@ -7,7 +7,7 @@ A generation is the count of segments ever begun: the cache's own time, which pa
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from mmcache.model.key import Key
@@ -214,6 +214,18 @@ def removing(number: int, known: set[bytes]) -> Callable[[Tables], list[Placed] 
         removed = ledger.remove(number)
         ledger.save()
         return removed
+
+    return change
+
+
+def forgetting(numbers: Iterable[int]) -> Callable[[Tables], None]:
+    """For `Index.update`: remove segments, and what may still point into them."""
+
+    def change(tables: Tables) -> None:
+        ledger = Ledger(tables)
+        for number in numbers:
+            ledger.remove(number)
+        ledger.save()
 
     return change
 

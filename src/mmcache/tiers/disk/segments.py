@@ -8,6 +8,7 @@ became of its process id. Views hold the mapping; unlinking the file takes nothi
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mmcache.model.errors import CorruptFrameError
+from mmcache.model.event import RefuseReason
 from mmcache.model.frame import Buffer, aligned
 
 _WRITE_BACK_BYTES = 8 << 20
@@ -36,6 +38,15 @@ _start_writing = _sync_file_range()
 def new_number() -> int:
     """A segment number that no other process draws."""
     return int.from_bytes(os.urandom(8), "big")
+
+
+def refusal(error: OSError) -> RefuseReason:
+    """Why a put is refused when writing fails so."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return RefuseReason.DISK_FULL
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return RefuseReason.READ_ONLY
+    return RefuseReason.TIER_DOWN
 
 
 def locked(path: Path) -> int | None:

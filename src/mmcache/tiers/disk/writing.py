@@ -7,12 +7,11 @@ machine runs; after a power loss the frame's checksum decides.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
 from mmcache.model.clock import Clock
 from mmcache.model.errors import TierClosedError, TierError
@@ -22,29 +21,20 @@ from mmcache.model.key import Key
 from mmcache.settings import DiskSettings
 from mmcache.tiers.base import Deadline
 from mmcache.tiers.disk import forks
+from mmcache.tiers.disk.batch import Batch, Pending
 from mmcache.tiers.disk.eviction import NoRoomError, Order, Plan, Reclaimer
 from mmcache.tiers.disk.index import Index, Tables, is_full
 from mmcache.tiers.disk.layout import Layout
-from mmcache.tiers.disk.ledger import Ledger, Placed, SegmentGoneError, placed_in, removing
+from mmcache.tiers.disk.ledger import Ledger, Placed, SegmentGoneError, forgetting, placed_in, removing
 from mmcache.tiers.disk.memo import IndexMap
 from mmcache.tiers.disk.record import Record
-from mmcache.tiers.disk.segments import Segment, new_number
+from mmcache.tiers.disk.segments import Segment, new_number, refusal
 
 _SEGMENTS_AT_LEAST = 8
 """A limit is divided into at least so many segments: the unit of eviction must stay small beside it."""
 _PAGE = 4096
 _INDEX_RESERVE = 512 << 10
 """Bytes of the file system left for the index to write the very transaction that makes room."""
-
-
-class _Pending(NamedTuple):
-    """Written, not yet in the index."""
-
-    key: Key
-    record: Record
-    parts: list[Buffer]
-    replaces: bytes | None
-    """The index entry of the frame that this is a copy of, None for a new block."""
 
 
 class Writer:
@@ -64,7 +54,7 @@ class Writer:
         self._unsynced: list[Segment] = []
         self._unsynced_bytes = 0
         self._files_changed = True
-        self._pending: list[_Pending] = []
+        self._pending: list[Pending] = []
         self._lost: dict[Key, RefuseReason] = {}
         self._events: list[Event] = []
         self._closed = False
@@ -114,18 +104,14 @@ class Writer:
             return RefuseReason.DISK_FULL if is_full(error) else RefuseReason.TIER_DOWN
         self._unsynced_bytes += length
         record = Record.of(frame, deadline, segment.number, offset, length, self._clock)
-        self._pending.append(_Pending(frame.key, record, parts, None))
+        self._pending.append(Pending(frame.key, record, parts, None))
         return None
 
     def _refusal(self, error: OSError) -> RefuseReason:
         self._events.append(Failed("disk", f"cannot write to {self._layout.root}: {error}"))
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return RefuseReason.DISK_FULL
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            return RefuseReason.READ_ONLY
-        return RefuseReason.TIER_DOWN
+        return refusal(error)
 
-    def _lose(self, pending: list[_Pending], reason: RefuseReason, detail: str) -> None:
+    def _lose(self, pending: list[Pending], reason: RefuseReason, detail: str) -> None:
         self._events.append(Failed("disk", detail))
         self._lost.update({entry.key: reason for entry in pending if entry.replaces is None})
         self._pending = []
@@ -133,42 +119,26 @@ class Writer:
     def _commit(self) -> None:
         """Make everything pending visible; what could not be is in `_lost`."""
         for _ in range(3):
-            pending, touched, ended = self._pending, list(self.touched), dict(self.ended)
             waiting = [(table, list(table.waiting.items())) for table in self._maps if table.waiting]
-            if not (pending or touched or ended or waiting):
+            batch = Batch(self._pending, list(self.touched), dict(self.ended), waiting)
+            if not any(batch):
                 return
-
-            def change(tables: Tables) -> list[Key]:
-                ledger = Ledger(tables)
-                for entry in pending:  # noqa: B023  (called before the next turn)
-                    if entry.replaces is None:
-                        ledger.put(entry.key, entry.record)
-                    else:
-                        ledger.move(entry.key, entry.replaces, entry.record)
-                for key in touched:  # noqa: B023
-                    ledger.touch(key)
-                gone = [key for key, raw in ended.items() if ledger.drop(key, only=raw)]  # noqa: B023
-                for table, entries in waiting:  # noqa: B023
-                    table.write(tables, entries)
-                self._unlink(ledger.save())
-                return gone
-
             self._pending = []
             try:
-                gone = self._index.update(change)
+                gone = self._index.update(partial(batch.apply, unlink=self._unlink))
             except SegmentGoneError:
                 self._abandon()
                 try:
-                    for entry in pending:
+                    for entry in batch.pending:
                         self._append(entry)
                 except (NoRoomError, OSError, TierError) as error:
-                    return self._lose(pending, RefuseReason.DISK_FULL, f"cannot write again: {error!r}")
+                    return self._lose(batch.pending, RefuseReason.DISK_FULL, f"cannot write again: {error!r}")
                 continue
             except TierError as error:
                 reason = RefuseReason.DISK_FULL if is_full(error) else RefuseReason.TIER_DOWN
-                return self._lose(pending, reason, str(error))
-            self.touched.difference_update(touched)
-            for key in ended:
+                return self._lose(batch.pending, reason, str(error))
+            self.touched.difference_update(batch.touched)
+            for key in batch.ended:
                 self.ended.pop(key, None)
             for table, entries in waiting:
                 table.written(entries)
@@ -176,7 +146,7 @@ class Writer:
             return
         self._lose(self._pending, RefuseReason.TIER_DOWN, "segments vanish faster than they are written")
 
-    def _append(self, entry: _Pending) -> None:
+    def _append(self, entry: Pending) -> None:
         length = sum(memoryview(part).nbytes for part in entry.parts)
         segment = self._room(length)
         offset, length = segment.append(entry.parts)
@@ -223,11 +193,11 @@ class Writer:
             self._unsynced.remove(gone)
             gone.close()
 
-    def _reclaim(self, segment: Segment, size: int) -> tuple[list[_Pending], list[int]]:
+    def _reclaim(self, segment: Segment, size: int) -> tuple[list[Pending], list[int]]:
         """Register a new segment and make room for it; the frames to be copied into it, read to memory."""
         reclaimer = Reclaimer(self._layout, self._clock, self._order, segment.number)
 
-        survivors: list[_Pending] = []
+        survivors: list[Pending] = []
 
         def change(tables: Tables) -> Plan:
             ledger = Ledger(tables)
@@ -247,26 +217,20 @@ class Writer:
         self._events += [Evicted(frame.key, "disk", EvictReason.SPACE, frame.record.length) for frame in plan.evicted]
         return survivors, plan.doomed
 
-    def _copy(self, frame: Placed) -> _Pending | None:
+    def _copy(self, frame: Placed) -> Pending | None:
         """A frame's bytes in memory, None when they are gone. They are not verified here: who reads the copy does."""
         record = frame.record
         try:
             with self._layout.segment(record.segment).open("rb") as file:
-                return _Pending(frame.key, record, [os.pread(file.fileno(), record.length, record.offset)], frame.raw)
+                return Pending(frame.key, record, [os.pread(file.fileno(), record.length, record.offset)], frame.raw)
         except FileNotFoundError:
             return None
 
     def _forget(self, *numbers: int) -> None:
         """Remove segments, and what may still point into them, from the index."""
 
-        def change(tables: Tables) -> None:
-            ledger = Ledger(tables)
-            for number in numbers:
-                ledger.remove(number)
-            ledger.save()
-
         if numbers:
-            self._index.update(change)
+            self._index.update(forgetting(numbers))
 
     def _retire(self) -> None:
         """Cut the current segment to what was written and leave it to all processes."""
