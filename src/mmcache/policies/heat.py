@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 
 from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
@@ -25,9 +25,9 @@ class HeatWindow:
     """
 
     def __init__(self, window: int = 1000, threshold: int = 2) -> None:
-        """Raises `SettingsError` for a window below 1 pass or a negative threshold."""
-        if window < 1 or threshold < 0:
-            raise SettingsError(f"a heat window needs window >= 1 and threshold >= 0, not {window} and {threshold}")
+        """Raises `SettingsError` for a window below 1 pass or a threshold below 1 use."""
+        if window < 1 or threshold < 1:
+            raise SettingsError(f"a heat window needs window >= 1 and threshold >= 1, not {window} and {threshold}")
         self.window = window
         self.threshold = threshold
         self._pass = 0
@@ -70,20 +70,20 @@ class HeatWindow:
 
     def victims(self, now: float) -> Iterator[Key]:
         """See `Policy.victims`."""
-        spared = []
-        for heat, key in self._coldest_first():
-            if heat < self.threshold and not self._references[key]:
-                yield key
+        cold = [heat for heat in sorted(self._warm) if heat < self.threshold]
+        referred = []
+        for key in chain(self._forgotten, self._held(cold)):
+            if self._references[key]:
+                referred.append(key)
             else:
-                spared.append(key)
-        yield from spared
+                yield key
+        yield from referred
+        yield from self._held(heat for heat in sorted(self._warm) if heat >= self.threshold)
 
-    def _coldest_first(self) -> Iterator[tuple[int, Key]]:
-        for key in self._forgotten:
-            yield 0, key
-        for heat in sorted(self._warm):
+    def _held(self, heats: Iterable[int]) -> Iterator[Key]:
+        for heat in heats:
             for _, key in self._warm[heat]:
-                yield heat, key
+                yield key
 
     def _use(self, key: Key) -> None:
         """One forward pass: it uses `key`, and the pass that falls out of the window is forgotten."""
