@@ -73,7 +73,7 @@ def test_pending_writes_are_visible_and_written_on_close() -> None:
     assert inner.entered.wait(10)
     tier.put([two], [None])
     found = tier.get([two.key, one.key, frame(3).key])
-    assert found == [Found(two, None), Found(one, 5.0), MissReason.ABSENT]
+    assert found == [Found(two, None, verified=True), Found(one, 5.0, verified=True), MissReason.ABSENT]
     inner.open.set()
     tier.close()
     assert set(inner.held) == {one.key, two.key}
