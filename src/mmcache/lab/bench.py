@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mmcache.lab.measure import machine
+from mmcache.lab.measure import busy, machine
 from mmcache.lab.report import screen, write
 from mmcache.lab.table import Progress, Result, Table, silent
 from mmcache.model.errors import MMCacheError
 
 
 def run(table: Table, quick: bool, seeds: Sequence[int] = (), progress: Progress = silent) -> Result:
-    """Run `table` with its own seeds unless some are given; the machine is named among what was real."""
+    """Run `table` with its own seeds unless some are given; the machine, and whether it was busy, is named as real."""
     chosen = tuple(seeds) or (table.default_seeds[:1] if quick else table.default_seeds)
+    where = (machine(), *busy())
     result = table.run(quick, chosen, progress)
-    return replace(result, real=(*result.real, machine()))
+    return replace(result, real=(*result.real, *where))
 
 
 def progress_line(what: str, done: int, total: int) -> None:
@@ -50,5 +51,6 @@ def main(table: Table, argv: Sequence[str] | None = None) -> int:
 
         Console().print(screen(table, result))
     if options.out is not None:
-        write(table, result, options.out)
+        paths = write(table, result, options.out)
+        print(f"wrote {', '.join(path.name for path in paths)} into {options.out}", file=sys.stderr)
     return int(options.strict and not result.met)

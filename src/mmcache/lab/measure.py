@@ -112,3 +112,9 @@ def machine() -> str:
         f"{os.cpu_count()} cores {platform.machine()}, {platform.system()}, "
         f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}"
     )
+
+
+def busy() -> list[str]:
+    """A line of warning when other programs are using the machine now: times, even ratios of them, then mislead."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    return [f"on a busy machine (load {load:.1f} before it began), so times are pessimistic"] if load > cores else []

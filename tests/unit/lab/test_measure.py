@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
+from mmcache.lab import measure
 from mmcache.lab.measure import Timing, interleave, memcpy
 
 
@@ -36,3 +39,11 @@ def test_repeated_calls_are_counted_and_the_collector_comes_back() -> None:
 
 def test_memcpy_copies() -> None:
     assert memcpy(1 << 10)() is None
+
+
+def test_a_busy_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.9, 0.0, 0.0))
+    assert measure.busy() == []
+    monkeypatch.setattr("os.getloadavg", lambda: (9.0, 0.0, 0.0))
+    assert "load 9.0" in measure.busy()[0]
