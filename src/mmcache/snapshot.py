@@ -84,6 +84,12 @@ class Manifest:
     """Unix seconds."""
 
 
+class _Versioned(msgspec.Struct):
+    """Read before the rest of a manifest, which a newer version may have changed."""
+
+    version: int
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What `load` did."""
@@ -305,20 +311,22 @@ class _Reader:
         except (OSError, SafetensorError) as error:
             raise SnapshotError(f"{path} is not a whole safetensors file: {error}; get a fresh copy") from error
         try:
-            described = msgspec.json.decode(self._metadata["mmcache"], type=dict[str, Any])
-            version = int(described["version"])
+            described = self._metadata["mmcache"]
+            version = msgspec.json.decode(described, type=_Versioned).version
             if version > SNAPSHOT_VERSION:
                 raise SnapshotError(
                     f"{path} has snapshot format {version}, newer than {SNAPSHOT_VERSION}; upgrade mmcache"
                 )
-            self.manifest = msgspec.convert(described, Manifest)
-        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+            self.manifest = msgspec.json.decode(described, type=Manifest)
+        except (KeyError, msgspec.MsgspecError) as error:
             raise SnapshotError(f"{path} is a safetensors file, but no snapshot of mmcache") from error
 
     def _bytes(self, name: str) -> memoryview:
         import numpy as np
 
         try:
+            if self._file.get_slice(name).get_dtype() not in _DTYPES.values():  # numpy lacks some
+                raise SnapshotError(f"the tensor {name} of {self._path} has a dtype that mmcache never writes")
             array = self._file.get_tensor(name)
         except self._damage as error:
             raise SnapshotError(f"{self._path} lacks the tensor {name}; get a fresh copy") from error

@@ -161,6 +161,26 @@ def rewritten(page: bytes, **changes: object) -> bytes:
     return len(raw).to_bytes(8, "little") + raw + data
 
 
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F16", "I16", "NONSENSE", 7])
+@pytest.mark.parametrize("which", ["index", "leaf"])
+def test_a_directory_that_lies_about_dtypes_is_refused(dtype: object, which: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    snapshot.save(filled(2), path, secret=SECRET)
+    head, data = directory(path.read_bytes())
+    name = snapshot.INDEX if which == "index" else next(name for name in head if name.endswith("/1"))
+    size = int(head[name]["data_offsets"][1]) - int(head[name]["data_offsets"][0])
+    width = {"F8_E4M3": 1}.get(str(dtype), 2)
+    head[name]["dtype"], head[name]["shape"] = dtype, [size // width]  # type: ignore[assignment]
+    raw = json.dumps(head).encode()
+    raw = raw.ljust((len(raw) + 7) & -8)
+    path.write_bytes(len(raw).to_bytes(8, "little") + raw + data)
+    target = DictTier()
+    with contextlib.suppress(SnapshotError):
+        snapshot.load(path, target, secret=SECRET)
+    source = filled(2)
+    assert all(same(found, source.held[key]) for key, found in target.held.items())
+
+
 def test_a_newer_version_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x"
     snapshot.save(filled(), path, secret=SECRET)
