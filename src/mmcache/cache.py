@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self, Unpack, overload
 
 from mmcache import plugins
 from mmcache.admission.base import Admission
 from mmcache.answer import Answers, Mode, nothing
 from mmcache.codecs.pipeline import CodecSetting
 from mmcache.codecs.structure import Structures
-from mmcache.encoder import CallOptions, Encoder
+from mmcache.encoder import Encoder, WrapOptions, wrapped
 from mmcache.events import Events
 from mmcache.explain import Explanation, explain
 from mmcache.fill import Fill
@@ -129,7 +129,8 @@ class Cache:
                 self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit)
                 broadcast = Broadcast(self.root / "invalidations")
                 self.memo, claims = self._disk.memo, self._disk.claims
-                tiers.insert(0, WriteBehind(self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit))
+                behind = WriteBehind(self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit, clock=self._clock)
+                tiers.insert(0, behind)
 
         self.structures = Structures()
         for returned in returns:
@@ -149,6 +150,7 @@ class Cache:
             below=self._get_below,
             broadcast=broadcast,
             doom=self._flights.doom,
+            references=self._references,
         )
         fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
         self.answers = Answers(self._store, fill, self.scopes, self._tally, self.events, self.structures, verify_share)
@@ -191,75 +193,23 @@ class Cache:
         return Key(scope.digest, found.digest, region.digest(scope.salt) if region else WHOLE)
 
     @overload
-    def wrap(
-        self,
-        function: Callable[..., Any],
-        /,
-        *,
-        modality: str,
-        signature: Signature | str | None = None,
-        batch: Callable[..., Any] | None = None,
-        returns: Iterable[type] = (),
-        guard: bool = True,
-        tenant: str | None = None,
-        namespace: str | None = None,
-        ttl: float | None = None,
-        content: ContentOptions = ...,
-    ) -> Encoder: ...
+    def wrap(self, function: Callable[..., Any], /, **options: Unpack[WrapOptions]) -> Encoder: ...
     @overload
+    def wrap(self, /, **options: Unpack[WrapOptions]) -> Callable[[Callable[..., Any]], Encoder]: ...
     def wrap(
-        self,
-        /,
-        *,
-        modality: str,
-        signature: Signature | str | None = None,
-        batch: Callable[..., Any] | None = None,
-        returns: Iterable[type] = (),
-        guard: bool = True,
-        tenant: str | None = None,
-        namespace: str | None = None,
-        ttl: float | None = None,
-        content: ContentOptions = ...,
-    ) -> Callable[[Callable[..., Any]], Encoder]: ...
-    def wrap(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        modality: str,
-        signature: Signature | str | None = None,
-        batch: Callable[..., Any] | None = None,
-        returns: Iterable[type] = (),
-        guard: bool = True,
-        tenant: str | None = None,
-        namespace: str | None = None,
-        ttl: float | None = None,
-        content: ContentOptions = ContentOptions(),  # noqa: B008 - frozen
+        self, function: Callable[..., Any] | None = None, /, **options: Unpack[WrapOptions]
     ) -> Encoder | Callable[[Callable[..., Any]], Encoder]:
         """Put the cache in front of `function(input, …)`; also a decorator: `@cache.wrap(modality="text", …)`.
 
+        modality: `image`, `text`, `audio`, `video` or `tensor`.
         signature: what the output depends on: `Signature.of(model)`, or a string that names an explicit version.
-        batch: a function that takes a list of inputs; misses of `encode.batch` reach it in one call.
-        guard: step aside (and say so) where lookups cost more than their hits save.
+        batch: a function that takes a list of inputs; the misses of `encode.batch` reach it in one call.
+        returns: dataclasses or namedtuples that the function returns.
+        guard: step aside (and say so) where lookups cost more than their hits save; default True.
+        ttl, tenant, namespace: as for the cache. content: how media is read, a `ContentOptions`.
         Raises `UnversionedModelError` when nothing says which version of the model this is.
         """
-        if function is None:
-            return lambda decorated: self.wrap(
-                decorated, modality=modality, signature=signature, batch=batch, returns=returns, guard=guard,
-                tenant=tenant, namespace=namespace, ttl=ttl, content=content,
-            )  # fmt: skip
-        for returned in returns:
-            self.structures.declare(returned)
-        if isinstance(signature, str):
-            name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-            described = Signature(model_version=signature, function=name)
-        else:
-            described = Signature.of(function) if signature is None else signature
-        options = CallOptions(ttl=ttl, tenant=tenant, namespace=namespace)
-        return Encoder(
-            self, function, modality=modality, signature=described, batch=batch, content=content, guard=guard,
-            options=options,
-        )  # fmt: skip
+        return partial(wrapped, self, options) if function is None else wrapped(self, options, function)
 
     # Lookup ---------------------------------------------------------------------------------------------------------
 
@@ -321,7 +271,9 @@ class Cache:
 
     def link(self, parent: Key, children: Iterable[Key]) -> None:
         """Say that `parent` (an answer, a fused block) was made from `children`: invalidating one drops it too."""
+        children = list(children)
         self._references.link(parent, children)
+        self._store.memory.refresh(children)
 
     @contextmanager
     def pin(self, key: Key) -> Iterator[bool]:
@@ -365,12 +317,14 @@ class Cache:
 
     def flush(self) -> None:
         """Return when everything stored so far is durable."""
+        self._store.settle()
         self._store.each(lambda tier: tier.flush())
 
     def close(self) -> None:
         """Write what is pending, make it durable, release files and threads. Idempotent."""
         if not self._closed:
             self._closed = True
+            self._store.settle()
             self._store.each(lambda tier: tier.close())
 
     def __enter__(self) -> Self:
@@ -393,7 +347,8 @@ def _lifetime(ttl: float | str | Lifetime | None) -> Any:
 
 
 def _first(tier: Tier, key: Key) -> Found | MissReason:
-    return tier.get([key])[0]
+    (found,) = tier.get([key])
+    return found
 
 
 def _nothing_held(key: Key, default: Any = None) -> Any:

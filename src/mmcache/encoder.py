@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from blake3 import blake3
 
@@ -18,10 +18,10 @@ from mmcache.guard import NetBenefit
 from mmcache.keys.arguments import canonical_arguments
 from mmcache.keys.content import Content, ContentOptions, identify
 from mmcache.keys.region import Region, tiles
+from mmcache.keys.signing import Signature
 from mmcache.model.errors import InvalidInputError
 from mmcache.model.event import Failed
-from mmcache.model.key import WHOLE, Key
-from mmcache.model.signature import Signature
+from mmcache.model.key import Key
 from mmcache.scopes import Scope
 
 if TYPE_CHECKING:
@@ -49,6 +49,40 @@ class CallOptions:
     """Compute, neither looking up nor storing."""
     tenant: str | None = None
     namespace: str | None = None
+
+
+class WrapOptions(TypedDict, total=False):
+    """Keyword arguments of `Cache.wrap`, explained there."""
+
+    modality: Required[str]
+    signature: Signature | str | None
+    batch: Callable[..., Any] | None
+    returns: Iterable[type]
+    guard: bool
+    ttl: float | None
+    tenant: str | None
+    namespace: str | None
+    content: ContentOptions
+
+
+def wrapped(cache: Cache, options: WrapOptions, function: Callable[..., Any]) -> Encoder:
+    """What `Cache.wrap` returns. Raises `UnversionedModelError`."""
+    for returned in options.get("returns", ()):
+        cache.structures.declare(returned)
+    signature = options.get("signature")
+    if isinstance(signature, str):
+        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+        signature = Signature(model_version=signature, function=name)
+    return Encoder(
+        cache,
+        function,
+        modality=options["modality"],
+        signature=Signature.of(function) if signature is None else signature,
+        batch=options.get("batch"),
+        content=options.get("content", ContentOptions()),
+        guard=options.get("guard", True),
+        options=CallOptions(ttl=options.get("ttl"), tenant=options.get("tenant"), namespace=options.get("namespace")),
+    )
 
 
 class Encoder:
@@ -245,6 +279,3 @@ class Encoder:
 
         outputs = self._cache.answers.answer_many(requests, compute, ttl=self._options.ttl, bypass=self._options.bypass)
         return stack(outputs) if stacked else outputs
-
-
-__all__ = ["WHOLE", "CallOptions", "Encoder", "Request"]

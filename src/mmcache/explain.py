@@ -101,7 +101,7 @@ def explain(
 def _finding(tier: str, find: Finder, key: Key, clock: Clock) -> TierFinding:
     try:
         found = find(key)
-    except (MMCacheError, OSError) as error:
+    except (MMCacheError, OSError, ValueError) as error:
         return TierFinding(tier, False, f"{MissReason.TIER_DOWN.value}: {error}")
     if not isinstance(found, Found):
         return TierFinding(tier, False, found.value)

@@ -19,6 +19,7 @@ from mmcache.model.event import (
     Event,
     Evicted,
     EvictReason,
+    Expired,
     Failed,
     MissReason,
     Moved,
@@ -29,6 +30,7 @@ from mmcache.model.event import (
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.policies.base import Policy
+from mmcache.refs.base import References
 from mmcache.scopes import Scope, Scopes
 from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Found, Tier
@@ -120,6 +122,7 @@ class Store:
         below: Below,
         broadcast: Broadcast | None,
         doom: Callable[[Iterable[Key] | None], None],
+        references: References,
     ) -> None:
         self.lower = list(lower)
         self._owed = {id(tier): OwedDrops(tier.drop) for tier in self.lower}
@@ -127,16 +130,21 @@ class Store:
         self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
         self._ghosts: dict[Key, None] = {}
         self._ghost_lock = threading.Lock()
-        self._broadcast, self._doom = broadcast, doom
+        self._broadcast, self._doom, self._references = broadcast, doom, references
         self._catching_up = threading.Lock()
         shared = broadcast.sequence if broadcast is not None else None
-        self.memory = MemoryTier(memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared)
+        self.memory = MemoryTier(
+            memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared, holds=references.holds
+        )
+        self._last = self.lower[-1].name if self.lower else self.memory.name
 
     def _thaw(self, frame: Frame) -> Thawed:
         return thaw(frame, self._structures)
 
     def emit(self, event: Event) -> None:
-        """Pass an event on; remember what was evicted for space."""
+        """Pass an event on; remember what was evicted for space; what left the last tier needs nothing any more."""
+        if isinstance(event, Evicted | Expired) and event.tier == self._last:
+            self._references.unlink(event.key)
         if isinstance(event, Evicted) and event.reason is EvictReason.SPACE:
             with self._ghost_lock:
                 self._ghosts[event.key] = None
@@ -316,6 +324,15 @@ class Store:
             self._owed[id(tier)].add(keys)
             self.emit(Failed(tier.name, f"drop failed: {error}", keys[0] if keys else None))
             return 0
+
+    def settle(self) -> None:
+        """Try once more to drop what tiers failed to forget; say so where it fails again."""
+        for tier in self.lower:
+            for owed in (self._owed[id(tier)], *([tier.owed] if isinstance(tier, WriteBehind) else [])):
+                if left := owed.settle_all():
+                    self.emit(
+                        Failed(tier.name, f"{left} blocks could not be dropped and may be served after a restart")
+                    )
 
     def publish(self, keys: Sequence[Key]) -> None:
         """Make every other process of this machine forget `keys` too."""

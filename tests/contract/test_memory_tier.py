@@ -25,11 +25,7 @@ class TestMemoryTier(TierContract):
 
 class TestWriteBehind(TierContract):
     def make_tier(self, clock: FakeClock, folder: Path) -> Tier:
-        return WriteBehind(MemoryTier(LIMITS, LRU(), WholeThaw, clock=clock), backlog_bytes=1 << 20)
-
-    # It has no clock: a pending write is handed out with its deadline, which the cache checks.
-    test_a_deadline_ends_a_block_at_its_very_second = None  # type: ignore[assignment]
-    test_a_stepped_wall_clock_neither_ends_nor_extends_a_block = None  # type: ignore[assignment]
+        return WriteBehind(MemoryTier(LIMITS, LRU(), WholeThaw, clock=clock), backlog_bytes=1 << 20, clock=clock)
 
 
 class TestEveryWrapperThatChangesNothing(TierContract):

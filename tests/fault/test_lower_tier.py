@@ -84,7 +84,20 @@ def test_an_invalidated_block_does_not_come_back_when_its_drop_failed(broken: Br
     assert broken.cache.get(broken.key, "miss") in ("new", "miss")
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="`explain` trusts the length of a tier's answer")
 def test_explain_survives_a_tier_that_answers_too_little(broken: Broken) -> None:
     broken.next_fault["get"] = Fault.SHORT
     assert not any(finding.found for finding in broken.cache.explain(broken.key).tiers)
+
+
+def test_what_a_tier_failed_to_forget_is_forgotten_before_the_process_ends(broken: Broken) -> None:
+    broken.cache.put(broken.key, "old")
+    broken.next_fault["drop"] = Fault.ERROR
+    broken.cache.invalidate(broken.key)
+    broken.cache.flush()
+    assert not [held for held in broken.tier.inner.scan() if held.key == broken.key]
+    broken.cache.put(broken.key, "old")
+    broken.next_fault["drop"] = Fault.ERROR
+    broken.cache.invalidate(broken.key)
+    broken.next_fault["drop"] = Fault.ERROR
+    broken.cache.flush()
+    assert "after a restart" in broken.cache.events.recent()[-1].detail  # type: ignore[union-attr]

@@ -196,8 +196,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(n=KEYS)
     def explain(self, n: int) -> None:
-        if self.fault.get("get") is not Fault.SHORT:  # see tests/fault/test_lower_tier.py
-            assert self.cache.explain(self.keys[n]) is not None
+        assert self.cache.explain(self.keys[n]) is not None
 
     @rule(ns=st.lists(KEYS, min_size=1, max_size=3))
     def invalidate(self, ns: list[int]) -> None:
@@ -293,9 +292,8 @@ class FaultyMachine(CacheMachine):
         self.fault[operation] = fault
 
     def close(self) -> None:
-        # What a tier failed to forget is remembered by the process only: have it forgotten before the process ends.
+        # What a tier failed to forget is remembered by the process only, and dropped when it closes: let it succeed.
         self.fault.clear()
-        self.cache.answers.look_up(self.keys)
         super().close()
 
 

@@ -67,12 +67,14 @@ class MemoryTier:
         emit: Callable[[Event], None] = lambda event: None,
         below: Below = lambda key, default: default,
         shared: memoryview | None = None,
+        holds: Callable[[Key], int] = lambda key: 0,
     ) -> None:
         self.settings = settings
         self._policy = policy
         self._thaw = thaw
         self._clock = clock or SystemClock()
         self._emit = emit
+        self._holds = holds
         self._entries: dict[Key, Entry] = {}
         self._pins: dict[Key, int] = {}
         self._bytes = 0
@@ -129,7 +131,7 @@ class MemoryTier:
             return [self._put_one(frame, deadline, now) for frame, deadline in zip(frames, deadlines, strict=True)]
 
     def _put_one(self, frame: Frame, deadline: Deadline, now: float) -> RefuseReason | None:
-        key, header, size = frame.key, frame.header, charged_bytes(frame)
+        key, size = frame.key, charged_bytes(frame)
         thawed = self._thaw(frame)
         pins = self._pins.get(key, 0)
         self._remove(key)  # whatever follows: an older value must not outlive its replacement
@@ -147,8 +149,20 @@ class MemoryTier:
         if pins:
             self._pins[key] = pins
             self._pinned_bytes += size
-        self._policy.add(key, Facts(size, header.cost, header.modality, header.tenant), now)
+        self._policy.add(key, self._facts(key, entry), now)
         return None
+
+    def _facts(self, key: Key, entry: Entry) -> Facts:
+        header = entry[3].header
+        return Facts(entry[4], header.cost, header.modality, header.tenant, references=self._holds(key))
+
+    def refresh(self, keys: Iterable[Key]) -> None:
+        """Tell the policy that other blocks began to need `keys`."""
+        with self._lock:
+            now = self._clock.monotonic()
+            for key in keys:
+                if (entry := self._entries.get(key)) is not None:
+                    self._policy.add(key, self._facts(key, entry), now)
 
     def _make_room(self, size: int, now: float) -> bool:
         excess = self._bytes + size - self.settings.limit_bytes

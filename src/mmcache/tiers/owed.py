@@ -31,6 +31,17 @@ class OwedDrops:
             with self._lock:
                 self._keys.discard(key)
 
+    def settle_all(self) -> int:
+        """Try to drop all that is owed; how many keys are owed still."""
+        with self._lock:
+            if self._keys:
+                try:
+                    self._drop(list(self._keys))
+                except (MMCacheError, OSError):
+                    return len(self._keys)
+                self._keys.clear()
+        return 0
+
     def settle(self, keys: Iterable[Key]) -> set[Key]:
         """Those of `keys` that the tier must not be asked for, after trying to drop them once more."""
         if not self._keys:

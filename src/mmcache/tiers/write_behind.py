@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import MMCacheError, TierClosedError
 from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
 from mmcache.model.frame import Frame
@@ -20,13 +21,21 @@ Done = Callable[[], None]
 class WriteBehind:
     """Wraps a tier. Reads see pending writes; a drop waits for the write it races with."""
 
-    def __init__(self, inner: Tier, *, backlog_bytes: int, emit: Callable[[Event], None] = lambda event: None) -> None:
+    def __init__(
+        self,
+        inner: Tier,
+        *,
+        backlog_bytes: int,
+        emit: Callable[[Event], None] = lambda event: None,
+        clock: Clock | None = None,
+    ) -> None:
         self.name = inner.name
         self.inner = inner
         self.refused = 0
         """Puts refused because the backlog was full."""
         self._backlog_bytes = backlog_bytes
         self._emit = emit
+        self._clock = clock or SystemClock()
         self._closed = False
         self.owed = OwedDrops(inner.drop)
         self._reset()
@@ -117,7 +126,12 @@ class WriteBehind:
         found: list[Found | MissReason] = []
         for key in keys:
             held = waiting[key]
-            found.append(next(below) if held is None else Found(held[0], held[1], verified=True))
+            if held is None:
+                found.append(next(below))
+            elif held[1] is not None and held[1] <= self._clock.monotonic():
+                found.append(MissReason.EXPIRED)
+            else:
+                found.append(Found(held[0], held[1], verified=True))
         return found
 
     def _get_written(self, keys: Sequence[Key]) -> list[Found | MissReason]:
