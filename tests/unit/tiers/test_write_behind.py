@@ -69,11 +69,11 @@ def test_pending_writes_are_visible_and_written_on_close() -> None:
     inner = Gate()
     tier, _ = behind(inner)
     one, two = frame(1), frame(2)
-    tier.put([one], [5.0])
+    tier.put([one], [1e12])
     assert inner.entered.wait(10)
     tier.put([two], [None])
     found = tier.get([two.key, one.key, frame(3).key])
-    assert found == [Found(two, None, verified=True), Found(one, 5.0, verified=True), MissReason.ABSENT]
+    assert found == [Found(two, None, verified=True), Found(one, 1e12, verified=True), MissReason.ABSENT]
     inner.open.set()
     tier.close()
     assert set(inner.held) == {one.key, two.key}
