@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -39,7 +40,7 @@ class WriteBehind:
         self._closed = False
         self.owed = OwedDrops(inner.drop)
         self._reset()
-        _revive_after_fork(self)
+        _watch_process(self)
 
     def _reset(self) -> None:
         # Also what a forked child does: the parent's thread does not exist there, its pending writes are the parent's.
@@ -194,11 +195,16 @@ class WriteBehind:
         self.inner.close()
 
 
-def _revive_after_fork(tier: WriteBehind) -> None:
+def _watch_process(tier: WriteBehind) -> None:
     alive = weakref.ref(tier)
 
     def revive() -> None:
         if (here := alive()) is not None:
             here._reset()
 
+    def finish() -> None:  # a program that forgets to close its cache must not lose what it stored last
+        if (here := alive()) is not None and not here._closed:
+            here._drain()
+
     os.register_at_fork(after_in_child=revive)
+    atexit.register(finish)
