@@ -12,11 +12,13 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from time import perf_counter
 
 import numpy as np
 
 from mmcache.lab.table import Progress, Spread, percentile, silent
+from mmcache.settings import accelerated
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,11 @@ def memcpy(nbytes: int) -> Callable[[], object]:
 
 def machine() -> str:
     """One line on what the figures were measured on."""
+    compiled = accelerated() and all(map(find_spec, ("mmcache.codecs._kernels", "mmcache.tiers._hit_index")))
     return (
         f"{os.cpu_count()} cores {platform.machine()}, {platform.system()}, "
-        f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}"
+        f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}, "
+        f"{'compiled' if compiled else 'plain Python'} kernels"
     )
 
 
