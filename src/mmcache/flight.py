@@ -7,15 +7,14 @@ recursion and cycles between flights are found before waiting, and such a caller
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from mmcache import forks
 from mmcache.model.key import Key
 
 
@@ -49,19 +48,23 @@ def leading(flight: Flight) -> Iterator[None]:
 class SingleFlight:
     """The flights of this process."""
 
+    fork_order = 0
+
     def __init__(self) -> None:
         self._reset()
-        alive = weakref.ref(self)
-
-        def forget() -> None:  # a forked child has none of its parent's threads, so none of its flights
-            if (here := alive()) is not None:
-                here._reset()
-
-        os.register_at_fork(after_in_child=forget)
+        forks.join(self)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._flights: dict[Key, Flight] = {}
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+
+    def after_fork(self, child: bool) -> None:
+        """A child has none of its parent's threads, so none of its flights."""
+        if child:
+            self._reset()
 
     def join(self, key: Key) -> tuple[Flight, bool]:
         """The flight of `key`, and whether the caller leads it (and must `land`, `fail` or `abandon` it)."""

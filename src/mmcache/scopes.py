@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, replace
 
 from blake3 import blake3
 
 from mmcache.codecs.pipeline import Chain, CodecSetting, choose
+from mmcache.forks import Lock
 from mmcache.keys.realm import RealmKeys
 from mmcache.model.errors import InvalidInputError
 from mmcache.model.frame import Frame
@@ -38,7 +38,7 @@ class Scopes:
     def __init__(self, realms: RealmKeys, codec: CodecSetting) -> None:
         self._realms = realms
         self._codec = codec
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._by_parts: dict[tuple[Signature, str, str], Scope] = {}
         self._by_digest: dict[bytes, Scope] = {}
 

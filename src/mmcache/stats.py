@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from dataclasses import dataclass
 
+from mmcache.forks import Lock
 from mmcache.model.event import MissReason
 from mmcache.tiers.base import TierStats
 
@@ -41,7 +41,7 @@ class Tally:
     """Counters behind one short lock; never taken by `peek`."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.miss_reasons: Counter[str] = Counter()
         self.lower_hits: Counter[str] = Counter()
         self.modality: dict[str, Counter[str]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from mmcache.admission.base import Admission, Admit, Reject
 from mmcache.codecs.pipeline import Thawed, freeze, thaw
 from mmcache.codecs.structure import Structures
 from mmcache.events import Events
+from mmcache.forks import Lock
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError, UnsupportedValueError
@@ -129,9 +129,9 @@ class Store:
         self._scopes, self._structures, self._events = scopes, structures, events
         self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
         self._ghosts: dict[Key, None] = {}
-        self._ghost_lock = threading.Lock()
+        self._ghost_lock = Lock()
         self._broadcast, self._doom, self._references = broadcast, doom, references
-        self._catching_up = threading.Lock()
+        self._catching_up = Lock()
         shared = broadcast.sequence if broadcast is not None else None
         self.memory = MemoryTier(
             memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared, holds=references.holds

@@ -7,11 +7,11 @@ memo that is damaged, swapped or written under other options makes a re-decode, 
 from __future__ import annotations
 
 import hmac
-import threading
 from functools import lru_cache
 
 from blake3 import blake3
 
+from mmcache.forks import Lock
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.keys.options import ContentOptions
 from mmcache.model.errors import InvalidInputError
@@ -24,7 +24,7 @@ class LocalMemo:
     def __init__(self, limit: int = 65_536) -> None:
         self._limit = limit
         self._held: dict[bytes, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def recall(self, key: bytes) -> bytes | None:
         """The remembered value, or None."""

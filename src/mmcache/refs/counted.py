@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
+from mmcache.forks import Lock
 from mmcache.model.key import Key
 
 
@@ -17,7 +17,7 @@ class CountedReferences:
     def __init__(self) -> None:
         self._children: dict[Key, set[Key]] = {}
         self._parents: dict[Key, set[Key]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def link(self, parent: Key, children: Iterable[Key]) -> None:
         """See `References.link`."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmcache.forks import Lock
 from mmcache.model.errors import FormatVersionError, TierError
 from mmcache.model.key import Key
 
@@ -51,11 +51,7 @@ class Broadcast:
         self.sequence = memoryview(self._map)[_SEQUENCE : _SEQUENCE + 8].cast("Q")
         """One unsigned 64-bit number, shared by all processes."""
         self.seen = self.sequence[0]
-        self._writing = threading.Lock()
-        os.register_at_fork(after_in_child=self._reset)
-
-    def _reset(self) -> None:
-        self._writing = threading.Lock()
+        self._writing = Lock()
 
     def publish(self, keys: Sequence[Key]) -> None:
         """Tell every process, this one included, to forget `keys`."""

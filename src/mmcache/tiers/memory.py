@@ -6,12 +6,11 @@ into the policy are serialised.
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from mmcache import forks
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, TierClosedError
@@ -56,6 +55,7 @@ class MemoryTier:
     """Frames in this process's memory, ready to be handed out. Never holds more than its limit."""
 
     name = "memory"
+    fork_order = 0
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class MemoryTier:
         """`peek(key, default=None)`: the value if it is here and alive. The hot path; takes no lock."""
         self.get_or_below = self._index.get
         """`get_or_below(key, default=None)`: like `peek`, but `below(key, default)` answers what is not here."""
-        _hold_lock_over_fork(self)
+        forks.join(self)
 
     @property
     def hits(self) -> int:
@@ -279,6 +279,14 @@ class MemoryTier:
                 if entry[3].key != key:
                     raise IntegrityError(f"{key} holds the frame of {entry[3].key}")
 
+    def before_fork(self) -> None:
+        """A child must inherit neither a half-done update nor a lock whose holder is not there."""
+        self._lock.acquire()
+
+    def after_fork(self, child: bool) -> None:
+        """See `forks`."""
+        self._lock.release()
+
     def close(self) -> None:
         """Forget everything. Values that callers hold stay readable."""
         with self._lock:
@@ -289,18 +297,3 @@ class MemoryTier:
     def _check_open(self) -> None:
         if self._closed:
             raise TierClosedError("the memory tier is closed; open a new Cache")
-
-
-def _hold_lock_over_fork(tier: MemoryTier) -> None:
-    # A child must never inherit the lock from a thread that does not exist there, nor a half-done update.
-    alive = weakref.ref(tier)
-
-    def acquire() -> None:
-        if (here := alive()) is not None:
-            here._lock.acquire()
-
-    def release() -> None:
-        if (here := alive()) is not None:
-            here._lock.release()
-
-    os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)

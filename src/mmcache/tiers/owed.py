@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 
+from mmcache.forks import Lock
 from mmcache.model.errors import MMCacheError
 from mmcache.model.key import Key
 
@@ -17,7 +17,7 @@ class OwedDrops:
 
     def __init__(self, drop: Callable[[list[Key]], int]) -> None:
         self._drop = drop
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._keys: set[Key] = set()
 
     def add(self, keys: Iterable[Key]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mmcache import forks
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import MMCacheError, TierClosedError
 from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
@@ -21,6 +21,8 @@ Done = Callable[[], None]
 
 class WriteBehind:
     """Wraps a tier. Reads see pending writes; a drop waits for the write it races with."""
+
+    fork_order = 0
 
     def __init__(
         self,
@@ -40,10 +42,10 @@ class WriteBehind:
         self._closed = False
         self.owed = OwedDrops(inner.drop)
         self._reset()
-        _watch_process(self)
+        forks.join(self)
+        _alive.add(self)
 
     def _reset(self) -> None:
-        # Also what a forked child does: the parent's thread does not exist there, its pending writes are the parent's.
         self._changed = threading.Condition()
         self._write_lock = threading.Lock()
         self._pending: dict[Key, tuple[Frame, Deadline, Done | None]] = {}
@@ -182,6 +184,19 @@ class WriteBehind:
         }
         return TierStats(inner.blocks, inner.bytes, inner.limit_bytes, inner.detail | backlog)
 
+    def finish(self) -> None:
+        """Wait until what is pending is written, unless closed."""
+        if not self._closed:
+            self._drain()
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+
+    def after_fork(self, child: bool) -> None:
+        """The writing thread is not in the child, and what was pending is the parent's to write."""
+        if child:
+            self._reset()
+
     def close(self) -> None:
         """Write what is pending, make it durable, release the inner tier."""
         with self._changed:
@@ -195,16 +210,10 @@ class WriteBehind:
         self.inner.close()
 
 
-def _watch_process(tier: WriteBehind) -> None:
-    alive = weakref.ref(tier)
+_alive: weakref.WeakSet[WriteBehind] = weakref.WeakSet()
 
-    def revive() -> None:
-        if (here := alive()) is not None:
-            here._reset()
 
-    def finish() -> None:  # a program that forgets to close its cache must not lose what it stored last
-        if (here := alive()) is not None and not here._closed:
-            here._drain()
-
-    os.register_at_fork(after_in_child=revive)
-    atexit.register(finish)
+@atexit.register
+def _finish() -> None:  # a program that forgets to close its cache must not lose what it stored last
+    for tier in list(_alive):
+        tier.finish()

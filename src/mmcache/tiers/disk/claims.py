@@ -18,8 +18,8 @@ from pathlib import Path
 
 import xxhash
 
+from mmcache import forks
 from mmcache.model.key import Key
-from mmcache.tiers.disk import forks
 
 _OFD = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid

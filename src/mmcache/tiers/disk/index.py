@@ -27,8 +27,8 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
+from mmcache import forks
 from mmcache.model.errors import CorruptFrameError, InvalidInputError, TierClosedError, TierError
-from mmcache.tiers.disk import forks
 from mmcache.tiers.disk.layout import Layout
 
 T = TypeVar("T")

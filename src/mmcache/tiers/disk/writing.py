@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from mmcache import forks
 from mmcache.model.clock import Clock
 from mmcache.model.errors import TierClosedError, TierError
 from mmcache.model.event import Event, Evicted, EvictReason, Expired, Failed, Refused, RefuseReason
@@ -20,7 +21,6 @@ from mmcache.model.frame import Buffer, Frame
 from mmcache.model.key import Key
 from mmcache.settings import DiskSettings
 from mmcache.tiers.base import Deadline
-from mmcache.tiers.disk import forks
 from mmcache.tiers.disk.batch import Batch, Pending
 from mmcache.tiers.disk.eviction import NoRoomError, Order, Plan, Reclaimer
 from mmcache.tiers.disk.index import Index, Tables, is_full

@@ -2,6 +2,7 @@
 
 Before a fork every open folder of this process is brought to rest (no transaction, index closed); parent and child
 then reopen on first use. The child closes its copies of the file descriptors, so that a lock ends with its owner.
+Short locks are `Lock`: one that another thread of the parent held is free in the child, where that thread is not.
 """
 
 from __future__ import annotations
@@ -25,6 +26,27 @@ class Forkable(Protocol):
         """Go on; in the child, forget what is the parent's."""
 
 
+class Lock:
+    """`threading.Lock` for a `with` statement, free in a forked child. What it guards must bear a missed update."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """Nobody holds it."""
+        self._lock = threading.Lock()
+
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 _members: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _gate = threading.RLock()
 _resting: list[Forkable] = []
@@ -44,6 +66,9 @@ def _before() -> None:
 
 
 def _after(child: bool) -> None:
+    if child:
+        for lock in list(_locks):
+            lock.renew()
     for member in reversed(_resting):
         member.after_fork(child)
     _resting.clear()
