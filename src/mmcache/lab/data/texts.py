@@ -23,15 +23,15 @@ def questions() -> tuple[tuple[str, int], ...]:
 
 
 @cache
-def paragraphs(least: int = 200) -> tuple[str, ...]:
-    """Distinct English paragraphs of at least `least` characters: the reference manual inside Python itself.
+def paragraphs(least: int = 200, most: int = 100_000) -> tuple[str, ...]:
+    """Distinct English paragraphs of `least` to `most` characters: the reference manual inside Python itself.
 
     They differ between Python versions.
     """
     from pydoc_data.topics import topics
 
     found = (" ".join(part.split()) for page in topics.values() for part in page.split("\n\n"))
-    return tuple(dict.fromkeys(part for part in found if len(part) >= least))
+    return tuple(dict.fromkeys(part for part in found if least <= len(part) <= most))
 
 
 @cache

@@ -156,7 +156,7 @@ def _images(size: Size, random: np.random.Generator, media: _Media) -> list[Ask]
 def _texts(size: Size, random: np.random.Generator) -> list[Ask]:
     distinct = list(dict.fromkeys(question for question, _ in data.questions()))
     half = (size.texts - len(OWN_TEXTS)) // 2
-    pool = [*OWN_TEXTS, *random.permutation(distinct)[:half], *random.permutation(data.paragraphs())[:half]]
+    pool = [*OWN_TEXTS, *random.permutation(distinct)[:half], *random.permutation(data.paragraphs(most=320))[:half]]
     draw, asks = _Draw(random, len(pool)), []
     for item in draw.items(size.texts_asked):
         text = str(pool[item])
