@@ -53,7 +53,7 @@ test: lint types imports docs  ## everything that is quick: under 15 minutes on 
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real models, every lab table
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 bench: $(VENV)/.test-ready  ## fills docs/results
 	$(BIN)/mmcache lab run keys blocks codec coldstart
