@@ -118,7 +118,7 @@ def identify(
 def _identify_text(source: Any, salt: bytes) -> Content:
     if not isinstance(source, str):
         raise InvalidInputError(f"text is a str, not {type(source).__name__}; decode bytes first")
-    text = unicodedata.normalize("NFC", str(source))
+    text = unicodedata.normalize("NFC", str.__str__(source))  # what an enum holds, not how it prints
     try:
         payload = text.encode()
     except UnicodeEncodeError as error:

@@ -66,6 +66,16 @@ def _identify_numpy(source: np.ndarray[Any, Any], modality: str, salt: bytes) ->
     return Content(modality, found, canonical)
 
 
+def flat_bytes(tensor: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """(bytes,) uint8: the values of a dense torch tensor in C order, a view where its memory allows."""
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    if not plain.numel():
+        return np.empty(0, np.uint8)
+    # Not reshape: of one element it keeps a stride, and such a tensor has no view as bytes.
+    flat = plain.as_strided((plain.numel(),), (1,)).view(sys.modules["torch"].uint8).numpy()
+    return flat  # type: ignore[no-any-return]
+
+
 def _identify_torch(source: Any, modality: str, salt: bytes) -> Content:
     if str(source.layout) != "torch.strided" or source.is_quantized or source.is_meta or source.is_nested:
         raise InvalidInputError("a sparse, quantised, nested or meta tensor has no canonical bytes; make it dense")
@@ -73,8 +83,7 @@ def _identify_torch(source: Any, modality: str, salt: bytes) -> Content:
     head = _head("torch", modality, str(source.dtype), tuple(source.shape))
 
     def digest(tensor: Any) -> bytes:
-        flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        return digest_of(salt, head, [flat.view(torch.uint8).numpy()] if flat.numel() else [])
+        return digest_of(salt, head, [flat_bytes(tensor)])
 
     found = digest(source)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import ml_dtypes
@@ -123,3 +124,18 @@ def test_the_model_gets_a_copy_that_later_writes_do_not_reach() -> None:
     given = content.canonical()
     array[:] = 9
     assert (given == 0).all()
+
+
+def test_a_tensor_of_one_element_with_a_stride_is_its_value() -> None:
+    odd = torch.tensor([1 + 2j]).conj().imag
+    assert odd.stride() == (2,)
+    assert of(odd, "tensor").digest == of(torch.tensor([-2.0]), "tensor").digest
+
+
+def test_a_string_enum_is_its_value_and_not_its_name() -> None:
+    class Prompt(str, enum.Enum):  # noqa: UP042  (prints as Prompt.HELLO, other than StrEnum)
+        HELLO = "hello"
+
+    found = of(Prompt.HELLO, "text")
+    assert found.digest == of("hello", "text").digest
+    assert found.canonical() == "hello"

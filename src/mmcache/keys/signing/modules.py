@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 from blake3 import blake3
 
 from mmcache.keys.framing import framed
+from mmcache.keys.signing.facts import VOLATILE, Facts, forward_digest
+from mmcache.keys.tensor import flat_bytes
 from mmcache.model.errors import UnversionedModelError
 from mmcache.model.signature import Signature
 
-VOLATILE = frozenset(
-    {"_name_or_path", "name_or_path", "transformers_version", "_commit_hash", "_attn_implementation_autoset"}
-)
-"""Configuration entries that say where a model came from, not what it does."""
-
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+"""Functions that change what goes in or comes out."""
 _KEPT_PRIVATE = ("_active_adapter", "_disable_adapters", "_scaling")
+_LOADING = ("_is_hf_initialized", "_use_kernels", "_weight_conversions")
+"""What transformers notes while it loads a model."""
 _DIGITS = 32
 
 
@@ -46,12 +47,14 @@ def describe_module(model: Any) -> Signature:
         if quantised := facts.get("quantization_config"):
             quantisation = json.dumps(quantised, sort_keys=True, default=str)
     adapters = {name: tensor for name, tensor in tensors.items() if "lora_" in name or "adapter" in name}
+    devices = sorted({tensor.device.type for tensor in tensors.values()} - {"cpu"})
     dtypes = sorted({str(t.dtype).removeprefix("torch.") for t in tensors.values() if t.is_floating_point()})
     return Signature(
         model_version=version,
         dtype="+".join(dtypes),
         lora=_digest(adapters) if adapters else "",
         quantisation=quantisation,
+        device="+".join(devices),
     )
 
 
@@ -72,57 +75,56 @@ def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _digest(tensors: dict[str, Any]) -> str:
-    torch = sys.modules["torch"]
     hasher = blake3(max_threads=blake3.AUTO)
     for name, tensor in sorted(tensors.items()):
         if tensor.is_meta or str(tensor.layout) != "torch.strided":
             raise UnversionedModelError(f"{name} is a meta or sparse tensor, whose content is unknown; pass a version")
         hasher.update(framed("tensor", name.encode(), str(tensor.dtype).encode(), repr(tuple(tensor.shape)).encode()))
         raw = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
-        flat = raw.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        if flat.numel():
-            hasher.update(flat.view(torch.uint8).numpy())
+        hasher.update(flat_bytes(raw).data)
     return hasher.hexdigest()[:_DIGITS]
 
 
-def _structure(model: Any) -> str:
-    """Digest of every submodule's class and plain attributes: the number of heads, eps, dropout, train or eval…"""
+def _structure(model: Any, above: tuple[int, ...] = ()) -> str:
+    """Digest of every submodule's class, code, hooks and plain attributes: heads, eps, dropout, train or eval…"""
+    torch = sys.modules["torch"]
+    modules = list(model.named_modules(remove_duplicate=False))
+    # The model itself last: held by something that it holds, it is what it is, not an endless tree.
+    names = {id(part): f"{name}." for name, part in (*_tensors(model), *reversed(modules))}
+    inside = (*above, id(model))
+    facts = Facts(names, lambda module: _unregistered(module, inside), lambda tensor: _digest({"": tensor}))
+    base = vars(torch.nn.Module()).keys() - {"training"}
     hasher = blake3()
-    for name, module in model.named_modules(remove_duplicate=False):
-        facts = {
-            key: _plain(value)
-            for key, value in vars(module).items()
-            if key not in VOLATILE and (not key.startswith("_") or key in _KEPT_PRIVATE)
-        }
-        kind = f"{type(module).__module__}.{type(module).__qualname__}"
-        hasher.update(framed("module", name.encode(), kind.encode(), json.dumps(facts, sort_keys=True).encode()))
-        extra = _extra_state(module)
-        hasher.update(framed("extra", extra))
+    for name, module in modules:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UnversionedModelError("a TorchScript module hides its code; sign the Path of its file, or a version")
+        plain = {key: facts.plain(value) for key, value in vars(module).items() if _counts(module, key, base)}
+        hooks = [facts.plain(list(getattr(module, kind, {}).values())) for kind in _HOOKS]
+        kind = f"{type(module).__module__}.{type(module).__qualname__} {forward_digest(type(module))}"
+        told = json.dumps([plain, hooks], sort_keys=True)
+        hasher.update(framed("module", name.encode(), kind.encode(), told.encode("utf-8", "surrogatepass")))
+        hasher.update(framed("extra", _extra_state(module, facts)))
     return hasher.hexdigest()[:_DIGITS]
 
 
-def _extra_state(module: Any) -> bytes:
-    """What `get_extra_state` adds to a state dict, where it is plain."""
+def _counts(module: Any, name: str, base: Set[str]) -> bool:
+    if name in base or name in VOLATILE or name in _LOADING:
+        return False
+    # Those of transformers say how it was loaded; what they mean for the output is in the configuration.
+    ours = not type(module).__module__.startswith("transformers.")
+    return ours or not name.startswith("_") or name in _KEPT_PRIVATE
+
+
+def _unregistered(module: Any, above: tuple[int, ...]) -> str:
+    """A module that another one holds in a plain list, where torch does not see it; `above`: those that hold it."""
+    if id(module) in above:
+        return f"held by {len(above) - above.index(id(module))}"
+    return f"{_digest(dict(_tensors(module)))} {_structure(module, above)}"
+
+
+def _extra_state(module: Any, facts: Facts) -> bytes:
+    """What `get_extra_state` adds to a state dict."""
     torch = sys.modules["torch"]
     if type(module).get_extra_state is torch.nn.Module.get_extra_state:
         return b""
-    return json.dumps(_plain(module.get_extra_state()), sort_keys=True).encode()
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Scalars, and lists and dicts of them, as JSON; functions by name; anything else by its class."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value.hex()
-    if depth < 8:
-        if isinstance(value, list | tuple):
-            return [_plain(item, depth + 1) for item in value]
-        if isinstance(value, set | frozenset):
-            return sorted(json.dumps(_plain(item, depth + 1)) for item in value)
-        if isinstance(value, dict):
-            return {str(key): _plain(item, depth + 1) for key, item in value.items()}
-    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device", "Size"):
-        return str(value)
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"<{getattr(named, '__module__', '')}.{named.__qualname__}>"
+    return json.dumps(facts.plain(module.get_extra_state()), sort_keys=True).encode("utf-8", "surrogatepass")

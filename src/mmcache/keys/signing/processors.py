@@ -7,7 +7,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from mmcache.keys.signing.modules import VOLATILE
+from mmcache.keys.signing.facts import VOLATILE
 from mmcache.model.signature import Signature
 
 _CALL_STATE = ("truncation", "padding")
