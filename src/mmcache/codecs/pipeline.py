@@ -138,7 +138,11 @@ def thaw(frame: Frame, structures: Structures | None = None, *, share: bool = Fa
     realm = (header.key, header.signature, header.tenant, header.namespace)
     budget = MAX_DECODED_BYTES
     built = []
+    end = 0
     for i, leaf in enumerate(header.leaves):
+        if leaf.offset < end:  # else many leaves of the same bytes would be copied many times
+            raise CorruptFrameError("a frame's leaves overlap, or are not in order")
+        end = leaf.offset + leaf.length
         part, held = _leaf(leaf, payload, realm, i, share)
         budget -= held
         built.append(part)

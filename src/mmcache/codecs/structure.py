@@ -105,6 +105,8 @@ class _Walk:
         match value:
             case None | bool():
                 return value
+            case np.str_() | np.bytes_() if value != np.asarray(value)[()]:
+                raise UnsupportedValueError(f"{path}: numpy drops the NUL at the end of {value!r}; return str or bytes")
             case np.generic():
                 return self.leaf(np.asarray(value), "scalar", path)
             case int() if type(value) is int and -(1 << 63) <= value < 1 << 64:

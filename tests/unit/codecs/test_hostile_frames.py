@@ -19,7 +19,7 @@ from mmcache.codecs.pipeline import Chain, choose, freeze, thaw
 from mmcache.codecs.structure import Structures
 from mmcache.codecs.zstd import Zstd
 from mmcache.model.block import ArraySpec, BytesSpec
-from mmcache.model.errors import CodecError, MMCacheError
+from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError
 from mmcache.model.frame import CodecStep, Frame, LeafHeader
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
@@ -201,5 +201,22 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
         with pytest.raises(CodecError, match="at most"):
             thaw(replace(frame, header=msgspec.structs.replace(frame.header, leaves=(small,)))).value()
         assert tracemalloc.get_traced_memory()[1] < BOUND
+    finally:
+        tracemalloc.stop()
+
+
+def test_leaves_that_share_bytes_are_refused_before_they_are_copied() -> None:
+    whole = freeze(
+        b"x" * BOUND, key=Key(b"s" * 16, b"d" * 16), signature=Signature(), modality="image", tenant="t",
+        namespace="n", cost=1.0, created=2.0,
+    )  # fmt: skip
+    leaves = whole.header.leaves * 500
+    tree = msgspec.Raw(msgspec.msgpack.encode([1, [[0]] * 500]))
+    forged = replace(whole, header=msgspec.structs.replace(whole.header, leaves=leaves, tree=tree))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptFrameError, match="overlap"):
+            thaw(forged)
+        assert tracemalloc.get_traced_memory()[1] < 4 * BOUND
     finally:
         tracemalloc.stop()

@@ -216,7 +216,7 @@ def test_fields_that_init_does_not_take_are_left_to_the_type() -> None:
 @pytest.mark.parametrize(
     "value",
     [object(), {1, 2}, 1 << 64, Colour.RED, {1.5: 1}, {"\n": 1}, {True: 1}, bytearray(b"x"), np.array([None]),
-     np.ma.zeros(3), np.zeros(2, "i4,f4"), 1j, range(3), lambda: 1],
+     np.ma.zeros(3), np.zeros(2, "i4,f4"), 1j, range(3), lambda: 1, np.bytes_(b"a\0"), np.str_("a\0")],
 )  # fmt: skip
 def test_other_values_are_refused(value: object) -> None:
     with pytest.raises(UnsupportedValueError, match="value"):
