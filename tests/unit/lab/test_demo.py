@@ -17,7 +17,7 @@ from mmcache.lab.demo.manifest import Ask, Manifest
 from mmcache.lab.demo.outcome import Outcome
 from mmcache.lab.demo.passes import Passes
 from mmcache.lab.demo.records import Lossy, Pass, Record, load_pass, save
-from mmcache.lab.demo.report import html, size, table, time
+from mmcache.lab.demo.report import figure, html, size, table, time
 from mmcache.lab.demo.screen import screen
 from mmcache.lab.demo.stream import OWN_TEXTS, lay
 from mmcache.lab.demo.svg import Part, bars, distribution, running_total
@@ -91,6 +91,11 @@ def test_page_needs_nothing_from_elsewhere(outcome: Outcome) -> None:
     for plot in re.findall(r"<svg.*?</svg>", page, re.S):
         ElementTree.fromstring(plot)
     assert page.count("<svg") == 4
+
+
+def test_figure_stands_alone(outcome: Outcome) -> None:
+    drawn = ElementTree.fromstring(figure(outcome))
+    assert drawn.find("{http://www.w3.org/2000/svg}style") is not None
 
 
 def test_plots_escape_and_survive_nothing() -> None:

@@ -66,6 +66,24 @@ def html(outcome: Outcome) -> str:
     )
 
 
+STANDALONE = (
+    "<style>text{font:13px system-ui,sans-serif;fill:#6b6a66}.tick{font-size:12px;fill:#898781}"
+    ".grid{stroke:#89878155}.line{fill:none;stroke-width:2}.line.none{stroke:#a3a19a}.line.first{stroke:#eb6834}"
+    ".line.again{stroke:#2a78d6}.dot.none{fill:#a3a19a}.dot.first{fill:#eb6834}.dot.again{fill:#2a78d6}</style>"
+)
+"""Mid-tones that read on light and dark pages alike: the figure may stand in either."""
+
+
+def figure(outcome: Outcome) -> str:
+    """The seconds spent over the requests as an SVG file of its own, for a README."""
+    drawn = running_total(
+        "Seconds spent over requests: without a cache, with an empty one, after a restart",
+        [(name, STYLES[name], outcome.latencies(which)) for name, which in outcome.trio.items()],
+    )
+    head, body = drawn.split(">", 1)
+    return f"{head}>{STANDALONE}{body}\n"
+
+
 def write(outcome: Outcome, folder: Path) -> Path:
     """`folder/index.html`; its path."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ def run(
     root: an empty or new folder that keeps files and caches; None = a temporary one.
     quick: a fifth of the stream.
     json: print JSON instead of tables, and no progress bar.
-    results: also write `demo.json` there (`docs/results` in a checkout).
+    results: also write `demo.json` and `demo.svg` there (`docs/results` in a checkout).
     Returns 0; 1 when outputs differ or a bound is broken. Raises `AssetError`, `SettingsError`, `MMCacheError`.
     """
     if root is not None and root.exists() and any(root.iterdir()):
@@ -40,7 +40,7 @@ def run(
         manifest = lay(Path(folder) / "media", seed=seed, quick=quick, progress=progress)
         outcome = Outcome(manifest, run_all(Path(folder), manifest, progress))
 
-    from mmcache.lab.demo.report import write
+    from mmcache.lab.demo.report import figure, write
 
     page = write(outcome, report)
     text = codec.dumps(outcome.as_json(), indent=2, ensure_ascii=False) + "\n"
@@ -48,6 +48,8 @@ def run(
         if target is not None:
             target.mkdir(parents=True, exist_ok=True)
             (target / "demo.json").write_text(text, encoding="utf-8")
+    if results is not None:
+        (results / "demo.svg").write_text(figure(outcome), encoding="utf-8")
     if json:
         print(text, end="")
     else:
