@@ -39,8 +39,8 @@ class Fill:
     def run(self, key: Key, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
         """The value of `key`, computed here or by whoever is already at it. Raises what `compute` raises."""
         while True:
-            flight, leading = self._flights.join(key)
-            if leading:
+            flight, leads = self._flights.join(key)
+            if leads:
                 try:
                     make = self._lead(flight, scope, compute, ttl)
                 except Exception as error:
@@ -74,8 +74,8 @@ class Fill:
     ) -> Make:
         """The async twin of `run`. A plain function computes in a thread; the event loop is never blocked."""
         while True:
-            flight, leading = self._flights.join(key)
-            if leading:
+            flight, leads = self._flights.join(key)
+            if leads:
                 try:
                     make = await self._lead_async(flight, scope, compute, ttl)
                 except Exception as error:
@@ -137,16 +137,16 @@ class Fill:
     ) -> dict[Key, Make]:
         made: dict[Key, Make] = {}
         try:
-            mine = [key for key in led if self._claims is None or self._claims.acquire(key)]
             with ExitStack() as ends:
-                claims = {key: ends.enter_context(_Released(self._claims, key)) for key in mine}
-                for flight in led.values():
+                claims: dict[Key, _Released] = {}
+                for key, flight in led.items():
                     ends.enter_context(leading(flight))
+                    if self._claims is None or self._claims.acquire(key):
+                        claims[key] = ends.enter_context(_Released(self._claims, key))
                 for key, look in zip(led, self._store.find(list(led)), strict=True):  # landed since our miss?
                     if look.make is not None:
                         made[key] = look.make
-                mine = [key for key in mine if key not in made]
-                if mine:
+                if mine := [key for key in claims if key not in made]:
                     values, seconds = self.timed(lambda: compute([wanted[key][1] for key in mine]), len(mine))
                     for key, value in zip(mine, values, strict=True):  # type: ignore[call-overload]
                         scope, done = wanted[key][0], claims[key].hand_over()
@@ -156,16 +156,21 @@ class Fill:
                     scope, item = wanted[key]
                     made[key] = self._lead(flight, scope, lambda item=item: compute([item])[0], ttl)  # type: ignore[misc]
         except Exception as error:
-            for flight in led.values():
-                self._flights.fail(flight, error)
+            self._end(led, made, lambda flight: self._flights.fail(flight, error))
             raise
         except BaseException:
-            for flight in led.values():
-                self._flights.abandon(flight)
+            self._end(led, made, self._flights.abandon)
             raise
-        for key, flight in led.items():
-            self._flights.land(flight, made[key])
+        self._end(led, made, self._flights.abandon)
         return made
+
+    def _end(self, led: Mapping[Key, Flight], made: Mapping[Key, Make], otherwise: Callable[[Flight], None]) -> None:
+        """Land the flights whose values are there, and end the others."""
+        for key, flight in led.items():
+            if key in made:
+                self._flights.land(flight, made[key])
+            else:
+                otherwise(flight)
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
@@ -175,12 +180,12 @@ class Fill:
         waited, pause = 0.0, self._settings.poll_seconds
         while True:
             claimed = self._claims is None or self._claims.acquire(key)
-            look: Lookup = self._store.find([key])[0]  # another caller may have landed between our miss and now
-            if look.make is not None:
-                found.append(look.make)
-                if claimed and self._claims is not None:
-                    self._claims.release(key)
-                return
+            with _Released(self._claims if claimed else None, key) as held:
+                look: Lookup = self._store.find([key])[0]  # another caller may have landed between our miss and now
+                if look.make is not None:
+                    found.append(look.make)
+                    return
+                held.hand_over()
             if claimed or waited >= self._settings.patience_seconds:
                 return
             yield pause
