@@ -156,7 +156,7 @@ class Fill:
                     scope, item = wanted[key]
                     made[key] = self._lead(flight, scope, lambda item=item: compute([item])[0], ttl)  # type: ignore[misc]
         except Exception as error:
-            self._end(led, made, lambda flight: self._flights.fail(flight, error))
+            self._end(led, made, partial(self._flights.fail, error=error))
             raise
         except BaseException:
             self._end(led, made, self._flights.abandon)
