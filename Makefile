@@ -58,6 +58,7 @@ test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real m
 bench: $(VENV)/.test-ready  ## fills docs/results
 	$(BIN)/mmcache lab run keys blocks codec coldstart
 	$(BIN)/mmcache bench all
+	$(BIN)/mmcache demo --results docs/results
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

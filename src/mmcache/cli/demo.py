@@ -7,7 +7,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from mmcache.cli import checkout
 from mmcache.cli.output import DEFAULT_SPEAK, Speak
 from mmcache.model.errors import SettingsError
 
@@ -18,6 +17,9 @@ def demo(
     report: Annotated[Path, Parameter(help="Folder for the HTML report.")] = Path("demo-report"),
     root: Annotated[
         Path | None, Parameter(help="A new folder that keeps files and caches. Default: none is kept.")
+    ] = None,
+    results: Annotated[
+        Path | None, Parameter(help="Also write the figures (demo.json, demo.md, demo.svg) into this folder.")
     ] = None,
     seed: Annotated[int, Parameter(help="Another order of requests.")] = 0,
     speak: Speak = DEFAULT_SPEAK,
@@ -33,6 +35,4 @@ def demo(
         from mmcache.lab.demo import run
     except ImportError as error:
         raise SettingsError(f"the demo lacks {error.name}; in a source checkout `make demo` installs it") from error
-    source = None if quick else checkout.find()
-    results = source / "docs" / "results" if source is not None else None
     return run(root, quick, report, speak.json, results=results, seed=seed)
