@@ -17,8 +17,6 @@ import mmcache
 SOURCE = Path(mmcache.__file__).resolve().parent
 FILES = sorted(SOURCE.rglob("*.py"))
 MOST_LINES = 400
-LONGER_WITH_CAUSE = {"mmcache.cache": 500}
-"""The whole flow in one file, which a newcomer reads first."""
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 HEAVY = ("torch", "redis", "opentelemetry", "scipy", "PIL", "av", "soundfile", "lmdb", "matplotlib", "rich", "cyclopts")
 
@@ -64,7 +62,7 @@ def test_every_public_name_is_documented(name: str) -> None:
 
 def test_no_file_does_two_things() -> None:
     sizes = {module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    long = {name: size for name, size in sizes.items() if size > LONGER_WITH_CAUSE.get(name, MOST_LINES)}
+    long = {name: size for name, size in sizes.items() if size > MOST_LINES}
     assert not long
     assert not [module_of(path) for path in FILES if BANNED_NAMES & set(path.stem.lower().split("_"))]
 

@@ -58,6 +58,7 @@ def markdown(table: Table, result: Result) -> str:
     lines += [f"{line}\n" for line in provenance(result)]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in result.rows]
+    lines += ["", table.remark] if table.remark else []
     return "\n".join([*lines, "", f"![{result.name}]({result.name}.svg)", ""])
 
 

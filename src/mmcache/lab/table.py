@@ -145,6 +145,8 @@ class Table(ABC):
     """As in `mmcache lab run NAME`, and the name of its files under `docs/results`."""
     title: ClassVar[str]
     """One line: the question that it answers."""
+    remark: ClassVar[str] = ""
+    """What a reader must know beside the figures, above all why a target is missed. Stands in the table's page."""
     default_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
 
     @abstractmethod
