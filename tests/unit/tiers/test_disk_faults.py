@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.tiers.disk_folder import KB, Folder, blob, got, only_segment
+from tests.unit.tiers.disk_folder import KB, SMALL, Folder, blob, got, only_segment
 
 from mmcache.model.errors import FormatVersionError, TierError
 from mmcache.model.event import Failed, MissReason, RefuseReason
@@ -18,6 +20,8 @@ from mmcache.settings import DiskSettings
 from mmcache.testing.frames import make_frame, make_key
 from mmcache.tiers.base import Found
 from mmcache.tiers.disk import DiskTier, segments
+from mmcache.tiers.disk.index import Index, Tables
+from mmcache.tiers.disk.ledger import Usage, usages
 
 # damage
 
@@ -245,6 +249,8 @@ def test_erased_bytes_keys_and_names_are_in_no_file(folder: Folder) -> None:
         [make_frame(make_key(2), b"SECRETBYTES-new", tenant="tenant-to-erase")], [None]
     )  # the old one stays behind
     tier.memo.remember(b"memo-of-an-erased-one", make_key(2).digest)
+    tier.memo.remember(b"memo-of-an-erased-film", make_key(1).digest + make_key(8).digest + bytes(16))
+    tier.memo.remember(b"size" + make_key(6).digest, b"memo-of-an-erased-size")
     tier.drop([make_key(4)])
     tier.flush()
     view = tier.get([make_key(6)])[0]
@@ -253,7 +259,8 @@ def test_erased_bytes_keys_and_names_are_in_no_file(folder: Folder) -> None:
     report = tier.erase(lambda held: held.tenant == "tenant-to-erase")
     assert report.blocks == 19
     assert report.bytes >= 18 * 2200
-    for trace in (b"SECRETBYTES", b"tenant-to-erase", bytes(make_key(6)), bytes(make_key(4)), b"memo-of-an-erased"):
+    digest = make_key(6).digest
+    for trace in (b"SECRETBYTES", b"tenant-to-erase", digest, bytes(make_key(4)), b"memo-of-an-erased"):
         assert folder.holds(trace) == []
     assert isinstance(view, Found)
     assert view.frame.intact()
@@ -268,3 +275,58 @@ def test_erasing_nothing_removes_only_what_was_dead(folder: Folder) -> None:
     tier.put([blob(1), blob(2)], [None, None])
     assert tier.erase(lambda held: False) == (0, 0)
     assert got(tier, 1) == bytes(blob(1).payload)
+
+
+# the folder under it
+
+
+def test_a_folder_that_was_deleted_and_made_again_is_followed(folder: Folder) -> None:
+    tier = folder.open()
+    tier.put([blob(1)], [None])
+    shutil.rmtree(folder.root)
+    assert tier.put([blob(2)], [None]) == [RefuseReason.TIER_DOWN]
+    again = folder.open()
+    assert again.put([blob(3)], [None]) == [None]
+    again.flush()
+    assert tier.put([blob(4)], [None]) == [None]
+    for at in (tier, again):
+        assert [got(at, n) is MissReason.ABSENT for n in (1, 2, 3, 4)] == [True, True, False, False]
+    current = (folder.root / "CURRENT").read_text().strip()
+    assert (folder.root / current / "data.mdb").read_bytes().find(make_key(4)) > 0  # what any other process reads
+
+
+def test_segments_that_wait_for_their_sync_do_not_use_up_descriptors(folder: Folder) -> None:
+    tier = folder.open(replace(SMALL, limit_bytes=8 << 20, segment_bytes=4 * KB))
+    before = len(os.listdir("/dev/fd"))
+    assert tier.put([blob(n, 4 * KB) for n in range(200)], [None] * 200) == [None] * 200
+    tier.put([blob(200, 4 * KB)], [None])
+    assert len(os.listdir("/dev/fd")) - before < 50
+
+
+def test_no_lock_of_a_reclaimer_outlives_its_transaction(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next process takes it for a writer's, and finds no room."""
+    tier, writer = folder.open(), set[int]()
+    update = Index.update
+
+    def checked(self: Index, change: Callable[[Tables], object]) -> object:
+        done = update(self, change)
+        held = [number for number, usage in self.read(usages_of) if usage.sealed and not _free(folder, number)]
+        writer.update(held)
+        return done
+
+    monkeypatch.setattr(Index, "update", checked)
+    for n in range(200):
+        assert tier.put([blob(n)], [None]) == [None]
+    assert tier.stats().blocks < 200
+    assert not writer
+
+
+def usages_of(tables: Tables) -> list[tuple[int, Usage]]:
+    return list(usages(tables))
+
+
+def _free(folder: Folder, number: int) -> bool:
+    fd = segments.locked(folder.root / "segments" / f"{number:016x}.seg")
+    if fd is not None:
+        os.close(fd)
+    return fd is not None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from mmcache.model.clock import Clock
 from mmcache.model.errors import CorruptFrameError, FormatVersionError
 from mmcache.model.frame import Frame, aligned
+from mmcache.model.key import PART_BYTES as DIGEST_BYTES
 from mmcache.model.key import Key
 from mmcache.tiers.base import Held
 from mmcache.tiers.disk.index import Index
@@ -109,6 +110,12 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
     return VerifyReport(blocks, size, segments, missing, tuple(corrupt), tuple(inconsistent), seconds)
 
 
+def _parts(text: bytes) -> Iterator[bytes]:
+    """What may be a digest in a memo's key or value: they hold whole ones from either end (a film holds many)."""
+    for first in {0, len(text) % DIGEST_BYTES}:
+        yield from (text[at : at + DIGEST_BYTES] for at in range(first, len(text), DIGEST_BYTES))
+
+
 def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Callable[[Held], bool]) -> EraseReport:
     """Segments with a matching frame are copied without it and unlinked; then the index is written anew, since LMDB
     keeps freed pages. So are segments with dead frames in them: a dropped block of the same owner leaves bytes, too;
@@ -128,7 +135,7 @@ def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Cal
     gone = writer.move_out(touched, matches)
     writer.flush()
     digests = {frame.key.digest for frame in gone}
-    index.rebuild(lambda key, value: not any(part in digests for part in (key[:16], value[:16], value[-16:])))
+    index.rebuild(lambda key, value: digests.isdisjoint((*_parts(key), *_parts(value))))
     layout.remove_set_aside()
     layout.sync()
     return EraseReport(len(gone), sum(frame.record.length for frame in gone))

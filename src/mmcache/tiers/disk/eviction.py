@@ -9,6 +9,7 @@ are worth nothing.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -48,7 +49,11 @@ class Plan:
 
 
 class Reclaimer:
-    """One attempt at making room. `locks` are kept until `release`, so that nobody else works on the same segments."""
+    """One attempt at making room, within a write transaction, which keeps all other reclaimers away.
+
+    Its locks tell which segments have no writer. They must be gone before the transaction ends: the next reclaimer
+    would take them for a writer's, and find no room.
+    """
 
     def __init__(self, layout: Layout, clock: Clock, order: Order | None, mine: int) -> None:
         self._layout, self._clock, self._order, self._mine = layout, clock, order, mine
@@ -62,9 +67,12 @@ class Reclaimer:
             self._locks[number] = fd
         return self._locks[number]
 
-    def release(self) -> None:
-        """Close what was locked."""
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
         for fd in self._locks.values():
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone leaves it to a child that was forked meanwhile
             os.close(fd)
         self._locks.clear()
 

@@ -93,6 +93,7 @@ class Index:
             if index is None:
                 index = cls._open[path] = cls(layout, map_bytes, broken)
             index._users += 1
+        index.follow()
         return index
 
     def __init__(self, layout: Layout, map_bytes: int, broken: Callable[[str], None]) -> None:
@@ -102,6 +103,7 @@ class Index:
         self._env: Any = None
         self._dbs: Sequence[Database] = ()
         self._path: Path | None = None
+        self._file: os.stat_result | None = None
         self._seen = -1
         self._users = 0
         forks.join(self)
@@ -199,6 +201,20 @@ class Index:
                         problem = _undecodable(error)
                 self._heal(env, problem)
 
+    def follow(self) -> None:
+        """Leave an index whose file was deleted or exchanged under it: nobody else sees what is written there."""
+        env, file, gone = self._env, self._file, False
+        if env is None or file is None:
+            return
+        try:
+            gone = not os.path.samestat((Path(env.path()) / "data.mdb").stat(), file)
+        except OSError as error:
+            gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+        if gone:
+            with self._lock:
+                if self._env is env:
+                    self._close()
+
     def sync(self) -> None:
         """Return when all commits are on the disk. Raises `TierError`."""
         with self._lock:
@@ -263,6 +279,7 @@ class Index:
                 path = self._find()
                 self._env, self._dbs = self._open_at(path)
                 self._path = path
+                self._file = (Path(self._env.path()) / "data.mdb").stat()
                 return
             except lmdb.MapResizedError:  # another process is growing it right now
                 self._map_bytes *= 2

@@ -102,6 +102,7 @@ class Layout:
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone leaves it to a child that was forked meanwhile
             os.close(fd)
 
     def write(self, path: Path, content: bytes) -> None:

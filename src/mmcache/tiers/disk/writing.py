@@ -32,6 +32,7 @@ from mmcache.tiers.disk.segments import Segment, new_number, refusal
 
 _SEGMENTS_AT_LEAST = 8
 """A limit is divided into at least so many segments: the unit of eviction must stay small beside it."""
+_UNSYNCED = 32
 _PAGE = 4096
 _INDEX_RESERVE = 512 << 10
 """Bytes of the file system left for the index to write the very transaction that makes room."""
@@ -75,7 +76,8 @@ class Writer:
             self._commit()
             if self._lost:
                 results = [result or self._lost.get(frame.key) for frame, result in zip(frames, results, strict=True)]
-            if self._unsynced_bytes >= self._settings.sync_every_bytes:
+            # Each segment that waits for its sync keeps a file descriptor.
+            if self._unsynced_bytes >= self._settings.sync_every_bytes or len(self._unsynced) > _UNSYNCED:
                 try:
                     self._sync()
                 except TierError as error:  # nobody asked for it here; `flush` raises
@@ -118,6 +120,7 @@ class Writer:
 
     def _commit(self) -> None:
         """Make everything pending visible; what could not be is in `_lost`."""
+        self._index.follow()
         for _ in range(3):
             waiting = [(table, list(table.waiting.items())) for table in self._maps if table.waiting]
             batch = Batch(self._pending, list(self.touched), dict(self.ended), waiting)
@@ -204,16 +207,14 @@ class Writer:
             ledger.begin(segment.number, size)
             space = os.statvfs(self._layout.root)
             spare = space.f_bavail * space.f_frsize - self._settings.free_space_floor - _INDEX_RESERVE
-            plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes, spare)
-            plan.unlink.update(ledger.save())
-            survivors[:] = [copy for frame in plan.survivors if (copy := self._copy(frame))]
-            self._unlink(plan.unlink)
+            with reclaimer:
+                plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes, spare)
+                plan.unlink.update(ledger.save())
+                survivors[:] = [copy for frame in plan.survivors if (copy := self._copy(frame))]
+                self._unlink(plan.unlink)
             return plan
 
-        try:
-            plan = self._index.update(change)
-        finally:
-            reclaimer.release()
+        plan = self._index.update(change)
         self._events += [Evicted(frame.key, "disk", EvictReason.SPACE, frame.record.length) for frame in plan.evicted]
         return survivors, plan.doomed
 
@@ -237,6 +238,7 @@ class Writer:
         segment, self._segment = self._segment, None
         if segment is None:
             return
+        self._unsynced.append(segment)
         used = segment.seal()
 
         def change(tables: Tables) -> None:
@@ -245,10 +247,9 @@ class Writer:
             ledger.seal(segment.number, used)
             emptied = ledger.save()
             self._unlink(emptied if known else [segment.number])
+            segment.unlock()  # not later: the next transaction may need its room
 
         self._index.update(change)
-        segment.unlock()
-        self._unsynced.append(segment)
 
     def _abandon(self) -> None:
         """The current segment is no longer in the index: its file has no readers to come."""
@@ -278,6 +279,7 @@ class Writer:
 
         with self._lock:
             self._check_open()
+            self._index.follow()
             return self._index.update(change)
 
     def note_uses(self) -> None:
@@ -318,13 +320,11 @@ class Writer:
 
         def change(tables: Tables) -> None:
             ledger = Ledger(tables)
-            plan = reclaimer.collect_dead(ledger)
-            self._unlink([*plan.unlink, *ledger.save()])
+            with reclaimer:
+                plan = reclaimer.collect_dead(ledger)
+                self._unlink([*plan.unlink, *ledger.save()])
 
-        try:
-            self._index.update(change)
-        finally:
-            reclaimer.release()
+        self._index.update(change)
 
     def move_out(self, numbers: Iterable[int], erased: Callable[[Placed], bool]) -> list[Placed]:
         """Copy what is not erased out of these segments, then remove them with all their bytes; the erased frames."""
