@@ -97,6 +97,12 @@ def test_an_error_in_a_maker_reaches_the_caller(which: int) -> None:
         index.peek(KEYS[0])
 
 
+@pytest.mark.parametrize("entry", [None, (), (1, None, None), [1, None, None, None, 1]])
+def test_what_is_no_entry_is_an_error_and_never_read_beyond(entry: Any) -> None:
+    with pytest.raises(TypeError, match="tuple of 5"):
+        compiled.HitIndex({1: entry}, print, 4).peek(1)
+
+
 def test_misuse_is_an_error() -> None:
     with pytest.raises(TypeError):
         compiled.HitIndex({}, print, 4).peek()

@@ -20,6 +20,11 @@ LEVELS = range(kernels.BEST_LEVEL + 1)
 SHAPES = [(16, 1), (17, 2), (16, 31), (33, 32), (40, 33), (64, 97), (3, 20, 65), (257, 384)]
 
 
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MMCACHE_PURE", raising=False)
+
+
 def plainly(call: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     with monkeypatch.context() as patch:
         patch.setenv("MMCACHE_PURE", "1")

@@ -10,10 +10,16 @@
 #include <structmember.h>
 #include <time.h>
 
+#ifdef __APPLE__ /* the clock of time.monotonic(): CLOCK_MONOTONIC goes on there while the machine sleeps */
+#define MONOTONIC CLOCK_UPTIME_RAW
+#else
+#define MONOTONIC CLOCK_MONOTONIC
+#endif
+
 typedef struct {
     PyObject_HEAD
     PyObject *entries;    /* dict: key -> (value, make, deadline, frame, size) */
-    PyObject *clock;      /* callable giving monotonic seconds, or NULL for CLOCK_MONOTONIC */
+    PyObject *clock;      /* callable giving monotonic seconds, or NULL for that of time.monotonic() */
     PyObject *below;      /* callable(key, default) for what is not here */
     PyObject **ring;      /* the last `capacity` keys hit, oldest overwritten */
     size_t capacity;      /* a power of two */
@@ -31,7 +37,7 @@ static int expired(HitIndex *self, PyObject *deadline) /* 1 yes, 0 no, -1 error 
     if (limit == -1.0 && PyErr_Occurred()) return -1;
     if (self->clock == NULL) {
         struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
+        clock_gettime(MONOTONIC, &t);
         now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     } else {
         PyObject *read = PyObject_CallNoArgs(self->clock);
@@ -50,6 +56,10 @@ static PyObject *find(HitIndex *self, PyObject *key)
         return NULL; /* another process invalidated something: catch up first */
     PyObject *entry = PyDict_GetItemWithError(self->entries, key);
     if (entry == NULL) return NULL;
+    if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 5) {
+        PyErr_SetString(PyExc_TypeError, "an entry is a tuple of 5"); /* the macros below check nothing */
+        return NULL;
+    }
     Py_INCREF(entry); /* a clock or a maker may run Python code that drops the entry */
     PyObject *result = NULL;
     int over = expired(self, PyTuple_GET_ITEM(entry, 2));
