@@ -101,3 +101,43 @@ def test_bad_schemas_are_refused(tmp_path: Path) -> None:
     for schema in bad:
         with pytest.raises(InvalidInputError):
             schema_hash(schema)
+
+
+DEFS = {"$defs": {"A": {"type": "object"}}}
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "a default beside a reference": (
+        {"properties": {"a": {"$ref": "#/$defs/A", "default": 1}}} | DEFS,
+        {"properties": {"a": {"$ref": "#/$defs/A", "default": 2}}} | DEFS,
+    ),
+    "a bound beside a reference": ({"$ref": "#/$defs/A", "maxProperties": 1} | DEFS, {"$ref": "#/$defs/A"} | DEFS),
+    "a document of definitions": ({"$defs": {"A": {"type": "string"}}}, {"$defs": {"A": {"type": "integer"}}}),
+    "an OpenAPI document of components": (
+        {"openapi": "3.0.0", "paths": {}, "components": {"schemas": {"title": {"type": "string"}}}},
+        {"openapi": "3.0.0", "paths": {}, "components": {"schemas": {"title": {"type": "integer"}}}},
+    ),
+    "a field called like prose that others need": (
+        {"dependentRequired": {"title": ["a"]}},
+        {"dependentRequired": {"title": ["b"]}},
+    ),
+    "a date": (b"default: 2020-01-01", b"default: 2020-01-02"),
+    "keys of data": ({"default": {1: 2, "b": 3}}, {"default": {1: 2, "c": 3}}),
+    "bytes": (b"default: !!binary aGVsbG8=", b"default: !!binary aGVsbG9v"),
+}
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_these_count_too(what: str) -> None:
+    one, two = PAIRS[what]
+    assert schema_hash(one) == schema_hash(one) != schema_hash(two)
+
+
+def test_schemas_that_grow_without_end_are_refused() -> None:
+    deep: dict[str, Any] = {}
+    inner = deep
+    for _ in range(3000):
+        inner["items"] = {}
+        inner = inner["items"]
+    doubling = {f"D{i}": {"allOf": [{"$ref": f"#/$defs/D{i - 1}"}] * 2} for i in range(1, 30)}
+    for schema in (deep, {"$ref": "#/$defs/D29", "$defs": {"D0": {"type": "string"}} | doubling}):
+        with pytest.raises(InvalidInputError):
+            schema_hash(schema)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ _PROSE = frozenset(
      "$comment", "$schema", "$id", "openapi", "deprecated", "components", "$defs", "definitions"}
 )  # fmt: skip
 _NAMED = frozenset(
-    {"properties", "patternProperties", "paths", "responses", "content", "headers", "mapping", "inputs", "outputs"}
-)
+    {"properties", "patternProperties", "dependentSchemas", "dependentRequired", "callbacks", "paths", "responses",
+     "content", "headers", "mapping", "inputs", "outputs"}
+)  # fmt: skip
 """Maps whose keys are names, not keywords: a field called `title` counts."""
 _UNORDERED = frozenset({"required", "enum", "type", "allOf", "anyOf", "oneOf", "parameters"})
 _VALUES = frozenset({"default", "const", "enum"})
 """What stands here is data, not schema."""
+MAX_NODES = 100_000
 
 
 def schema_hash(schema: Any) -> str:
@@ -35,7 +38,13 @@ def schema_hash(schema: Any) -> str:
     Raises `InvalidInputError` for what is no schema, or refers to what is not in it.
     """
     document = _document(schema)
-    text = json.dumps(_meaning(document, document, ()), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    try:
+        meaning = _Meaning(document).of(document, ())
+        if not any(meaning.values() if isinstance(meaning, dict) else [meaning]):  # nothing but definitions
+            meaning = _Meaning(document).definitions()
+        text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_datum)
+    except RecursionError as error:
+        raise InvalidInputError("the schema is nested too deeply") from error
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -59,29 +68,69 @@ def _document(schema: Any) -> Mapping[str, Any]:
     return schema
 
 
-def _meaning(node: Any, root: Mapping[str, Any], path: tuple[str, ...], named: bool = False) -> Any:
-    if isinstance(node, list | tuple):
-        return [_meaning(item, root, path) for item in node]
-    if not isinstance(node, Mapping):
-        return node
-    if isinstance(node.get("$ref"), str) and not named:
-        target = node["$ref"]
+class _Meaning:
+    """What counts of a document, references resolved."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._nodes = 0
+
+    def of(self, node: Any, path: tuple[str, ...], named: bool = False) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:  # references of references multiply
+            raise InvalidInputError(f"the schema has more than {MAX_NODES} parts when its references are resolved")
+        if isinstance(node, list | tuple):
+            return [self.of(item, path) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        kept: dict[str, Any] = {}
+        target = None if named or not isinstance(node.get("$ref"), str) else node["$ref"]
+        for key, value in node.items():
+            word = str(key)
+            if named:
+                kept[word] = self.of(value, path)
+            elif (key != "$ref" or target is None) and word not in _PROSE and not word.startswith("x-"):
+                found = _words(value) if word in _VALUES else self.of(value, path, named=word in _NAMED)
+                kept[word] = _sorted(found) if word in _UNORDERED and isinstance(found, list) else found
+        if target is None:
+            return kept
+        # What stands beside a reference (a default, a bound) counts as it would beside the schema itself.
+        meant = self._target(target, path)
+        return {**kept, "allOf": _sorted([meant, *kept.get("allOf", ())])} if kept else meant
+
+    def definitions(self) -> Any:
+        """Shared definitions by name, for a document that consists of them."""
+        groups = {"$defs": self._root.get("$defs"), "definitions": self._root.get("definitions")}
+        components = self._root.get("components")
+        groups |= components if isinstance(components, Mapping) else {}
+        return {str(name): self.of(group, (), named=True) for name, group in groups.items() if group}
+
+    def _target(self, target: str, path: tuple[str, ...]) -> Any:
         if target in path:
             return {"recursion": len(path) - path.index(target)}  # relative, so that names do not matter
-        return _meaning(_resolve(target, root), root, (*path, target))
-    kept = {}
-    for key, value in node.items():
-        word = str(key)
-        if named:
-            kept[word] = _meaning(value, root, path)
-        elif word not in _PROSE and not word.startswith("x-"):
-            found = value if word in _VALUES else _meaning(value, root, path, named=word in _NAMED)
-            kept[word] = _sorted(found) if word in _UNORDERED and isinstance(found, list) else found
-    return kept
+        return self.of(_resolve(target, self._root), (*path, target))
+
+
+def _words(value: Any) -> Any:
+    """Data with all keys as strings, as JSON has them."""
+    if isinstance(value, Mapping):
+        return {str(key): _words(item) for key, item in value.items()}
+    return [_words(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _datum(value: Any) -> Any:
+    """What YAML has and JSON lacks."""
+    if isinstance(value, set | frozenset):
+        return _sorted(list(value))
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, date | time):
+        return value.isoformat()
+    raise InvalidInputError(f"the schema holds a {type(value).__qualname__}, which is no JSON")
 
 
 def _sorted(items: list[Any]) -> list[Any]:
-    return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+    return sorted(items, key=lambda item: json.dumps(item, sort_keys=True, default=_datum))
 
 
 def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
@@ -90,6 +139,9 @@ def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
     node: Any = root
     for part in reference[2:].split("/"):
         part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
+            node = node[int(part)]
+            continue
         if not isinstance(node, Mapping) or part not in node:
             raise InvalidInputError(f"the schema refers to {reference}, which is not in it")
         node = node[part]
