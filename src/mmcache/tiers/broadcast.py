@@ -17,6 +17,7 @@ from pathlib import Path
 from mmcache.forks import Lock
 from mmcache.model.errors import FormatVersionError, TierError
 from mmcache.model.key import Key
+from mmcache.tiers.reserve import reserve
 
 SLOTS = 4096
 _MAGIC = b"MMCB\x01\0\0\0"
@@ -36,7 +37,7 @@ class Broadcast:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 if os.fstat(self._fd).st_size == 0:
-                    os.posix_fallocate(self._fd, 0, size)
+                    reserve(self._fd, size)
                     os.pwrite(self._fd, _MAGIC, 0)
                 magic, found = os.pread(self._fd, len(_MAGIC), 0), os.fstat(self._fd).st_size
             finally:

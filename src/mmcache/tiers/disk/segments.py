@@ -1,6 +1,6 @@
 """Segment files: append-only, 64-byte aligned frames, one writer each, viewed in place by everyone.
 
-A file is allocated whole (`posix_fallocate`) before a byte is written, so that a full disk shows there and never as a
+A file is allocated whole before a byte is written, so that a full disk shows there and never as a
 SIGBUS under a reader. Its writer holds an flock on it: a lock that is free tells that the writer is gone, whatever
 became of its process id. Views hold the mapping; unlinking the file takes nothing from them.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from mmcache.model.errors import CorruptFrameError
 from mmcache.model.event import RefuseReason
 from mmcache.model.frame import Buffer, aligned
+from mmcache.tiers.reserve import reserve
 
 _WRITE_BACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
@@ -81,7 +82,7 @@ class Segment:
 
     def allocate(self, size: int) -> None:
         """Take `size` bytes from the file system now. Raises `OSError` when it has not got them."""
-        os.posix_fallocate(self.fd, 0, size)
+        reserve(self.fd, size)
         self.allocated = size
 
     def room(self, length: int) -> bool:
