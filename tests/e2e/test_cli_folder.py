@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,7 +15,10 @@ from PIL import Image
 
 from mmcache import Cache
 from mmcache.cli import main
-from mmcache.cli.output import Exit
+from mmcache.cli.folder import disk_tier
+from mmcache.cli.output import Exit, Folder
+from mmcache.model.frame import Frame
+from mmcache.testing.frames import make_frame, make_key
 
 SECRET_TEXT = "the quarterly figures of acme"
 
@@ -187,3 +191,33 @@ def test_people_get_tables(words: list[str], root: Path, capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert "{" not in said.out
     assert "Traceback" not in said.err
+
+
+def test_a_text_that_cannot_be_read_is_an_error(tell: Told, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name in ("binary", "absent", "."):
+        told = tell("explain", str(tmp_path / name), "--modality", "text", code=Exit.FAILED)
+        assert told["error"] == "InvalidInputError"
+
+
+def test_a_folder_that_cannot_be_used_keeps_its_secret(tell: Told, root: Path) -> None:
+    before = (root / "realm.key").read_bytes()
+    (root / "FORMAT").write_text("mmcache-disk 99\n")
+    assert tell("rekey", code=Exit.FAILED)["error"] == "FormatVersionError"
+    assert (root / "realm.key").read_bytes() == before
+
+
+def test_a_mistyped_snapshot_makes_no_cache(tell: Told, tmp_path: Path) -> None:
+    told = tell("snapshot", "load", str(tmp_path / "absent"), root=tmp_path / "new", code=Exit.FAILED)
+    assert told["error"] == "SnapshotError"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_block_of_an_impossible_time_can_be_inspected(tell: Told, root: Path) -> None:
+    key = make_key(7)
+    with disk_tier(Folder(root=root)) as tier:
+        frame = make_frame(key, b"x" * 64)
+        header = msgspec.structs.replace(frame.header, created=1e300, cost=float("inf"))
+        tier.put([Frame.seal(header, frame.payload)], [None])
+    (page,) = tell("inspect", str(key))
+    assert (page["created"], page["compute_seconds"]) == ("1e+300 s", None)

@@ -63,17 +63,22 @@ def run(argv: Sequence[str] | None = None) -> int:
         code = build()(words)
         sys.stdout.flush()
     except CycloptsError as error:
-        complain(f"{error} (see mmcache --help)")
-        return Exit.USAGE
+        return _failed(Exit.USAGE, error, f"{error} (see mmcache --help)", words)
     except MMCacheError as error:
-        if "--json" in words:
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        complain(str(error))
-        return Exit.FAILED
+        return _failed(Exit.FAILED, error, str(error), words)
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
+    except OSError as error:  # else Python would exit with 1, which is an answer here
+        return _failed(Exit.FAILED, error, f"{error}; check that it exists and is yours", words)
     except KeyboardInterrupt:
         complain("interrupted")
         return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE
+
+
+def _failed(code: Exit, error: Exception, message: str, words: Sequence[str]) -> Exit:
+    if "--json" in words:
+        print(json.dumps({"error": type(error).__name__, "message": message}))
+    complain(message)
+    return code

@@ -96,7 +96,7 @@ def _page(entry: Found) -> dict[str, Any]:
         "model": header.model,
         "signature": header.signature.hex(),
         "modality": header.modality,
-        "created": datetime.fromtimestamp(header.created, UTC).isoformat(timespec="seconds"),
+        "created": _when(header.created),
         "expires_in_seconds": left,
         "compute_seconds": header.cost,
         "bytes": entry.frame.size,
@@ -147,7 +147,7 @@ def explain(
     from mmcache.keys.realm import RealmKeys
 
     require(folder)
-    given = source.read_text(encoding="utf-8") if modality == "text" else source
+    given = _text(source) if modality == "text" else source
     salt = RealmKeys(secret(folder)).salt(tenant, namespace)
     content = identify(given, modality, salt=salt, memo=None, options=ContentOptions())
     with disk_tier(folder) as tier:
@@ -169,6 +169,20 @@ def explain(
 
     show(folder, data, view)
     return Exit.DONE if pages else Exit.NO
+
+
+def _text(source: Path) -> str:
+    try:
+        return source.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path that cannot be one
+        raise InvalidInputError(f"cannot read the text file {source}: {error}") from error
+
+
+def _when(created: float) -> str:
+    try:
+        return datetime.fromtimestamp(created, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # a clock that was far off, or no number
+        return f"{created} s"
 
 
 def verify(*, folder: Folder = DEFAULT_FOLDER) -> int:

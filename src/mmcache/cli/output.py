@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,10 +65,19 @@ DEFAULT_SPEAK = Speak()
 DEFAULT_FOLDER = Folder()
 
 
+def _finite(data: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    if isinstance(data, float):
+        return data if isfinite(data) else None
+    if isinstance(data, Mapping):
+        return {str(key): _finite(value) for key, value in data.items()}
+    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
+
+
 def show(speak: Speak, data: object, view: Callable[[], RenderableType]) -> None:
     """Print `data` as one line of JSON, or `view()` for people."""
     if speak.json:
-        print(json.dumps(data, ensure_ascii=False, default=str))
+        print(json.dumps(_finite(data), default=str))
         return
     from rich.console import Console
 

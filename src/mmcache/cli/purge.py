@@ -53,9 +53,10 @@ def rekey(*, folder: Folder = DEFAULT_FOLDER) -> int:
     from mmcache.snapshot import fingerprint
 
     require(folder)
-    (folder.path / KEY_FILE).unlink()
-    realm = fingerprint(secret(folder))
-    with disk_tier(folder) as tier:
+    with disk_tier(folder) as tier:  # opened first: a folder that cannot be used keeps its secret
+        tier.flush()
+        (folder.path / KEY_FILE).unlink()
+        realm = fingerprint(secret(folder))
         blocks, freed = tier.erase(EVERYTHING.matcher())
     forget_everywhere(folder)
     data = {"root": str(folder.path), "realm": realm, "blocks": blocks, "bytes": freed}

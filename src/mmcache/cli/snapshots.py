@@ -52,6 +52,7 @@ def load(
     """
     from mmcache import snapshot
 
+    snapshot.manifest(file)  # a mistyped file must not make a cache
     own = secret(folder)  # first: a new folder needs its key before it gets blocks
     with disk_tier(folder, limit=disk) as tier, bar(folder) as progress:
         done = snapshot.load(file, tier, secret=own, progress=progress)

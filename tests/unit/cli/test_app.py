@@ -94,6 +94,22 @@ def test_with_json_an_error_is_an_object(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["error"] == "SettingsError"
 
 
+def test_with_json_a_wrong_command_line_is_an_object_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--colour", "--json"]) == Exit.USAGE
+    assert "colour" in json.loads(capsys.readouterr().out)["message"]
+
+
+def test_what_the_system_refuses_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert main(["stats", "--json", "--root", str(tmp_path)]) == Exit.FAILED
+    assert json.loads(capsys.readouterr().out)["error"] == "PermissionError"
+
+
 def test_purge_without_a_choice_removes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["purge", "--root", str(tmp_path)]) == Exit.FAILED
     assert "--all" in capsys.readouterr().err

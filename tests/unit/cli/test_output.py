@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from mmcache.cli import checkout
 from mmcache.cli.choose import Choice, parse_age
-from mmcache.cli.output import size
+from mmcache.cli.output import Speak, show, size
 from mmcache.model.errors import SettingsError
 from mmcache.model.key import Key
 from mmcache.tiers.base import Held
@@ -66,3 +67,11 @@ def test_the_checkout_is_found_from_inside_and_by_name(tmp_path: Path, monkeypat
     assert checkout.find() != tmp_path
     (tmp_path / "pyproject.toml").write_bytes(b"\xff not toml")
     assert checkout.find() != tmp_path
+
+
+def test_json_has_no_infinity_and_survives_odd_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Speak(json=True), {"a": [float("inf"), float("nan"), 1.5], "path": "caf\udce9"}, lambda: "")
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "a": [None, None, 1.5],
+        "path": "caf\udce9",
+    }
