@@ -66,7 +66,11 @@ class WrapOptions(TypedDict, total=False):
 
 
 def wrapped(cache: Cache, options: WrapOptions, function: Callable[..., Any]) -> Encoder:
-    """What `Cache.wrap` returns. Raises `UnversionedModelError`."""
+    """What `Cache.wrap` returns. Raises `UnversionedModelError`, and `TypeError` like any call with wrong keywords."""
+    if unknown := options.keys() - WrapOptions.__annotations__.keys():  # a misspelt tenant must not become none
+        raise TypeError(f"wrap() has no option {', '.join(sorted(unknown))}")
+    if "modality" not in options:
+        raise TypeError("wrap() needs modality=…")
     for returned in options.get("returns", ()):
         cache.structures.declare(returned)
     signature = options.get("signature")

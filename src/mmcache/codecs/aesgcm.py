@@ -96,7 +96,7 @@ def _cipher(key: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers import aead
     except ImportError as error:
-        raise CodecError("the codec aesgcm needs `pip install mmcache[crypto]`") from error
+        raise CodecError("the codec aesgcm needs cryptography: pip install 'mmcache[crypto]'") from error
     try:
         return aead.AESGCM(key)
     except ValueError as error:

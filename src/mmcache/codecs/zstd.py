@@ -25,6 +25,7 @@ class Zstd:
     def __init__(self, level: int = 3) -> None:
         if not 1 <= level <= 19:
             raise CodecError(f"the level of zstd lies between 1 and 19, not at {level}")
+        _library()  # here and not when a block is stored: there a missing extra would only mean that nothing is kept
         self.level = int(level)
         self._mine = threading.local()
 
@@ -66,5 +67,5 @@ def _library() -> Any:
     try:
         import zstandard
     except ImportError as error:
-        raise CodecError("the codec zstd needs `pip install mmcache[zstd]`") from error
+        raise CodecError("the codec zstd needs zstandard: pip install 'mmcache[zstd]'") from error
     return zstandard

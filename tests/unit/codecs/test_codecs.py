@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from mmcache import plugins
 from mmcache.codecs import aesgcm
 from mmcache.codecs.aesgcm import AESGCM
 from mmcache.codecs.base import Codec
+from mmcache.codecs.chain import choose
 from mmcache.codecs.fp16 import FP16
 from mmcache.codecs.int4 import INT4
 from mmcache.codecs.int8 import INT8
@@ -115,6 +117,21 @@ def test_fp16_refuses_what_it_cannot_shrink(dtype: str) -> None:
 )
 def test_parameters_are_checked(make: Any) -> None:
     with pytest.raises(CodecError):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("library", "make", "extra"),
+    [
+        ("zstandard", lambda: choose("text", "int4+zstd"), "zstd"),
+        ("cryptography.hazmat.primitives.ciphers", lambda: AESGCM(b"k" * 32), "crypto"),
+    ],
+)
+def test_a_missing_extra_is_named_before_anything_is_stored(
+    library: str, make: Any, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(CodecError, match=rf"pip install 'mmcache\[{extra}\]'"):
         make()
 
 

@@ -98,6 +98,15 @@ def test_an_unversioned_callable_is_an_error_that_says_what_to_pass() -> None:
         cache.wrap(lambda s: s, modality="text")
 
 
+def test_a_misspelt_option_is_an_error_and_never_ignored() -> None:
+    options: dict[str, Any] = {"modality": "text", "signature": "1", "tennant": "a"}
+    with Cache() as cache:
+        with pytest.raises(TypeError, match="tennant"):
+            cache.wrap(len, **options)
+        with pytest.raises(TypeError, match="modality"):
+            cache.wrap(len, signature="1")  # type: ignore[call-overload]
+
+
 def test_decorator_form() -> None:
     with Cache() as cache:
 

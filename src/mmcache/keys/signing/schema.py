@@ -60,7 +60,7 @@ def _document(schema: Any) -> Mapping[str, Any]:
         try:
             schema = msgspec.yaml.decode(schema)  # JSON is YAML
         except ImportError as error:
-            raise InvalidInputError("YAML schemas need PyYAML: pip install pyyaml") from error
+            raise InvalidInputError("YAML schemas need PyYAML: pip install 'mmcache[openapi]'") from error
         except msgspec.DecodeError as error:
             raise InvalidInputError(f"the schema is not YAML or JSON: {error}") from error
     if not isinstance(schema, Mapping):
