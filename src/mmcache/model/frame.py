@@ -37,6 +37,14 @@ def aligned(length: int) -> int:
     return (length + ALIGNMENT - 1) & -ALIGNMENT
 
 
+def length_at_rest(prelude: Buffer) -> int | None:
+    """Bytes of the whole frame that begins with these 64; None when they begin no frame."""
+    if len(prelude) < PRELUDE_BYTES or prelude[:4] != MAGIC:
+        return None
+    _, _, _, header_bytes, _, _, payload_bytes, _ = _PRELUDE.unpack_from(prelude)
+    return int(PRELUDE_BYTES + aligned(header_bytes) + payload_bytes)
+
+
 class CodecStep(msgspec.Struct, frozen=True, array_like=True):
     """One codec of a chain, by registered name, with its parameters."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ _KEY_BYTES = 48
 
 class Broadcast:
     """One process's view of the ring. Safe under threads: the caller serialises `catch_up`."""
+
+    _writing = Lock()
+    """Of all rings of this process: `lockf` excludes other processes only, and two caches may share a folder."""
 
     def __init__(self, path: Path) -> None:
         """Open or create `path` (mode 0600). Raises `TierError` or `FormatVersionError`."""
@@ -52,11 +56,11 @@ class Broadcast:
         self.sequence = memoryview(self._map)[_SEQUENCE : _SEQUENCE + 8].cast("Q")
         """One unsigned 64-bit number, shared by all processes."""
         self.seen = self.sequence[0]
-        self._writing = Lock()
+        weakref.finalize(self, os.close, self._fd)
 
     def publish(self, keys: Sequence[Key]) -> None:
         """Tell every process, this one included, to forget `keys`."""
-        with self._writing:  # a file lock excludes processes, not threads
+        with self._writing:
             fcntl.lockf(self._fd, fcntl.LOCK_EX)
             try:
                 self._append(keys)

@@ -330,3 +330,18 @@ def _free(folder: Folder, number: int) -> bool:
     if fd is not None:
         os.close(fd)
     return fd is not None
+
+
+def test_what_a_dead_writer_wrote_is_not_cut_off_under_a_reader(folder: Folder) -> None:
+    """Touching a mapped page beyond the end of its file kills the process (SIGBUS)."""
+    writer, reader = folder.open(), folder.open()
+    writer.put([blob(1), blob(2), blob(3)], [None] * 3)
+    found = reader.get([make_key(3)])[0]
+    reader.drop([make_key(2), make_key(3)])
+    segment = writer._writer._segment
+    assert segment is not None
+    segment.unlock()  # as if it were dead
+    folder.open()
+    assert 30 * KB < only_segment(folder).stat().st_size < 32 * KB  # not the unwritten tail either
+    assert isinstance(found, Found)
+    assert bytes(found.frame.payload) == bytes(blob(3).payload)

@@ -20,7 +20,7 @@ from mmcache.model.key import Key
 from mmcache.tiers.base import Held
 from mmcache.tiers.disk.layout import Layout
 from mmcache.tiers.disk.ledger import Ledger, Placed, Usage
-from mmcache.tiers.disk.segments import locked
+from mmcache.tiers.disk.segments import end_of_frames, locked
 
 Order = Callable[[Iterable[Held]], Iterable[Key]]
 """Keys of the given blocks, the first to go first."""
@@ -91,6 +91,7 @@ class Reclaimer:
             placed = ledger.placed(number)
             if placed:
                 end = aligned(max(frame.record.offset + frame.record.length for frame in placed))
+                end = end_of_frames(fd, end)  # somebody may still look at a frame that was dropped meanwhile
                 if os.fstat(fd).st_size > end:
                     os.ftruncate(fd, end)
                 ledger.seal(number, end)

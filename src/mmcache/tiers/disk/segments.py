@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mmcache.model.errors import CorruptFrameError
 from mmcache.model.event import RefuseReason
-from mmcache.model.frame import Buffer, aligned
+from mmcache.model.frame import PRELUDE_BYTES, Buffer, aligned, length_at_rest
 from mmcache.tiers.reserve import reserve
 
 _WRITE_BACK_BYTES = 8 << 20
@@ -64,6 +64,15 @@ def locked(path: Path) -> int | None:
         pass
     os.close(fd)
     return None
+
+
+def end_of_frames(fd: int, start: int) -> int:
+    """Where the frames end that a writer appended from `start` on, visible or not. To cut a file below a frame that
+    a process has mapped would kill that process (SIGBUS)."""
+    size = os.fstat(fd).st_size
+    while (length := length_at_rest(os.pread(fd, PRELUDE_BYTES, start))) and start + length <= size:
+        start = aligned(start + length)
+    return min(start, size)
 
 
 class Segment:
