@@ -7,6 +7,7 @@ The skeleton (`tree`) is msgpack-able. A node is one of
     [1, nodes]  [2, nodes]          list, tuple
     [3, keys, nodes]                dict (str and int keys)
     [4, name, fields, nodes]        a type that the caller declared
+    [4, name, fields, nodes, keys]  a dataclass that is also a dict; its items are the fields of these names
 
 Leaves are numbered by the order in which a walk of the tree meets them, so no index can be wrong or shared.
 """
@@ -14,7 +15,9 @@ Leaves are numbered by the order in which a walk of the tree meets them, so no i
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,9 +61,15 @@ class Structures:
     def declare(self, cls: type) -> None:
         """Allow a dataclass, a namedtuple, or a mapping that is made from one dict (e.g. a `ModelOutput`).
 
+        A dataclass comes back with all its fields as they were: neither `__init__` nor `__post_init__` runs again.
         Raises `UnsupportedValueError` for any other type.
         """
-        if not (dataclasses.is_dataclass(cls) or hasattr(cls, "_make") or issubclass(cls, Mapping)):
+        if dataclasses.is_dataclass(cls):
+            try:
+                _bare(cls)
+            except TypeError as error:
+                raise UnsupportedValueError(f"{cls.__qualname__} holds more than its fields: {error}") from error
+        elif not (hasattr(cls, "_make") or issubclass(cls, Mapping)):
             raise UnsupportedValueError(
                 f"{cls.__qualname__} is not a dataclass, a namedtuple or a mapping; return one of those"
             )
@@ -171,11 +180,17 @@ class _Walk:
             advice = "declare it: `returns=[…]`" if known else f"allowed are {ALLOWED}"
             raise UnsupportedValueError(f"{path}: a {_name(cls)} cannot be stored; {advice}")
         if (fields := _fields(cls)) is not None:
-            values = [getattr(value, str(field)) for field in fields]
+            values = _values(value, fields, path)
         else:
             assert isinstance(value, Mapping)
             fields, values = self.keys(value, path), list(value.values())
-        return [_DECLARED, _name(cls), fields, self.items(values, path, depth)]
+        nodes = self.items(values, path, depth)
+        if not dataclasses.is_dataclass(cls) or (base := _base(cls)) is object:
+            return [_DECLARED, _name(cls), fields, nodes]
+        items, fields_now = dict(base.items(value)), dict(zip(fields, values, strict=True))
+        if any(fields_now.get(key, self) is not item for key, item in items.items()):
+            raise UnsupportedValueError(f"{path}: the items of a {_name(cls)} are not its fields and would be lost")
+        return [_DECLARED, _name(cls), fields, nodes, list(items)]
 
 
 def _name(cls: type) -> str:
@@ -185,8 +200,41 @@ def _name(cls: type) -> str:
 def _fields(cls: type) -> list[str | int] | None:
     """Field names in order; None for a mapping, whose keys are its fields."""
     if dataclasses.is_dataclass(cls):
-        return [field.name for field in dataclasses.fields(cls) if field.init]
+        return [field.name for field in dataclasses.fields(cls)]
     return list(getattr(cls, "_fields", ())) if hasattr(cls, "_make") else None
+
+
+def _values(value: Any, fields: list[str | int], path: str) -> list[object]:
+    """The fields' values. Raises `UnsupportedValueError` when there is more to the value, which would be lost."""
+    cls = type(value)
+    try:
+        values = [getattr(value, str(field)) for field in fields]
+    except AttributeError as error:
+        raise UnsupportedValueError(f"{path}: a {_name(cls)} without all its fields cannot be stored") from error
+    more = [name for name in getattr(value, "__dict__", ()) if name not in fields]
+    if lost := [name for name in more if not isinstance(getattr(cls, name, None), cached_property)]:
+        raise UnsupportedValueError(f"{path}: {lost[0]!r} of a {_name(cls)} is no field and would be lost")
+    return values
+
+
+def _base(cls: type) -> Any:
+    return next(base for base in (OrderedDict, dict, object) if issubclass(cls, base))
+
+
+def _bare(cls: type) -> Any:
+    """An instance without fields; runs nothing of the type's own. `TypeError`: its data are not (only) fields."""
+    return _base(cls).__new__(cls)
+
+
+def _restored(cls: type, fields: list[str], makers: list[Make], keys: list[str]) -> object:
+    """A dataclass with these fields, as copying makes it, and in a dict (a `ModelOutput`) some of them as items too."""
+    made, base = _bare(cls), _base(cls)
+    values = {field: make() for field, make in zip(fields, makers, strict=True)}
+    for field, value in values.items():
+        object.__setattr__(made, field, value)  # frozen types too
+    for key in keys:
+        base.__setitem__(made, key, values[key])
+    return made
 
 
 class Built(NamedTuple):
@@ -233,7 +281,9 @@ class _Build:
                 makers = self.named(keys, nodes, depth)
                 return Built(lambda: {key: make() for key, make in zip(keys, makers, strict=True)}, False)
             case [4, str(name), list(fields), list(nodes)]:
-                return self.declared(name, fields, self.named(fields, nodes, depth))
+                return self.declared(name, fields, self.named(fields, nodes, depth), [])
+            case [4, str(name), list(fields), list(nodes), list(keys)] if all(key in fields for key in keys):
+                return self.declared(name, fields, self.named(fields, nodes, depth), keys)
         raise CorruptFrameError("a stored value's skeleton has a node of no known form")
 
     def all(self, nodes: list[Tree], depth: int) -> list[Built]:
@@ -244,14 +294,18 @@ class _Build:
             raise CorruptFrameError("a stored value's keys do not fit its items")
         return [built.make for built in self.all(nodes, depth)]
 
-    def declared(self, name: str, fields: list[Any], makers: list[Make]) -> Built:
+    def declared(self, name: str, fields: list[Any], makers: list[Make], keys: list[Any]) -> Built:
         cls: Any = self.structures.find(name)
         declared = _fields(cls)
         if declared is None:
             return Built(lambda: cls({f: make() for f, make in zip(fields, makers, strict=True)}), False)
         if declared != fields:
             raise UnsupportedValueError(f"a stored {name} has the fields {fields}, the type now has {declared}")
-        return Built(lambda: cls(**{f: make() for f, make in zip(fields, makers, strict=True)}), False)
+        if keys and not issubclass(cls, dict):
+            raise UnsupportedValueError(f"a stored {name} is a dict, the type now is not")
+        if issubclass(cls, tuple):
+            return Built(lambda: cls._make([make() for make in makers]), False)
+        return Built(partial(_restored, cls, fields, makers, keys), False)
 
 
 def _tuple(parts: list[Built]) -> Built:

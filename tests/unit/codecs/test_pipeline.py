@@ -6,7 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections import OrderedDict, namedtuple
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -35,12 +35,6 @@ Point = namedtuple("Point", "x y")
 class Output:
     hidden: Any
     sizes: Any = None
-
-
-@dataclass(frozen=True)
-class Counted:
-    value: int
-    twice: int = field(init=False, default=0)
 
 
 class Features(OrderedDict[str, Any]):
@@ -205,12 +199,6 @@ def test_a_namesake_is_not_the_declared_type() -> None:
 def test_only_structures_can_be_declared() -> None:
     with pytest.raises(UnsupportedValueError, match="not a dataclass"):
         Structures().declare(int)
-
-
-def test_fields_that_init_does_not_take_are_left_to_the_type() -> None:
-    structures = Structures()
-    structures.declare(Counted)
-    assert back(Counted(3), structures=structures).value() == Counted(3)
 
 
 @pytest.mark.parametrize(
