@@ -28,7 +28,7 @@ INPUTS: list[tuple[str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("modality", "raw"), INPUTS)
+@pytest.mark.parametrize(("modality", "raw"), INPUTS, ids=["image", "audio", "video"])
 def test_the_second_time_nothing_is_decoded(modality: str, raw: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     memo = LocalMemo()
     first = of(raw, modality, memo=memo)
@@ -72,7 +72,7 @@ def test_salt_modality_options_and_decoder_are_bound(monkeypatch: pytest.MonkeyP
     assert not of(picture, memo=memo).memo_hit
 
 
-@pytest.mark.parametrize(("modality", "raw"), INPUTS)
+@pytest.mark.parametrize(("modality", "raw"), INPUTS, ids=["image", "audio", "video"])
 def test_damaged_and_swapped_entries_are_not_believed(modality: str, raw: bytes) -> None:
     memo = Spy()
     expected = of(raw, modality, memo=memo).digest
