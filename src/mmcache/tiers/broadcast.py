@@ -4,6 +4,9 @@ Layout: magic, version, slots (64 bytes), then the sequence number (8 bytes, pad
 bytes in a ring. A writer holds a file lock, writes its slots and then moves the sequence number; a reader compares
 that number with the last one it saw (one memory read, done by the hit path itself) and reads the slots between.
 Who fell behind by more than the ring is told to forget everything.
+
+The lock is a `flock`: it belongs to an open file and not, as with `lockf`, to the process, so that two caches of one
+process exclude each other and closing one of them does not free the other's lock.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from mmcache.forks import Lock
+from mmcache import forks
 from mmcache.model.errors import FormatVersionError, TierError
 from mmcache.model.key import Key
 from mmcache.tiers.reserve import reserve
@@ -27,45 +32,67 @@ _KEYS = 128
 _KEY_BYTES = 48
 
 
+class _Turn:
+    """One writer a process at a time, over all rings, and none while the process forks."""
+
+    fork_order = 3
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        forks.join(self)
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+        self.lock.acquire()
+
+    def after_fork(self, child: bool) -> None:
+        """See `forks`."""
+        self.lock.release()
+
+
+_turn = _Turn()
+
+
 class Broadcast:
     """One process's view of the ring. Safe under threads: the caller serialises `catch_up`."""
 
-    _writing = Lock()
-    """Of all rings of this process: `lockf` excludes other processes only, and two caches may share a folder."""
+    fork_order = 3
 
     def __init__(self, path: Path) -> None:
         """Open or create `path` (mode 0600). Raises `TierError` or `FormatVersionError`."""
-        size = _KEYS + SLOTS * _KEY_BYTES
+        self._path = path
+        self._close: weakref.finalize[[int], Broadcast] | None = None
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                if os.fstat(self._fd).st_size == 0:
-                    reserve(self._fd, size)
-                    os.pwrite(self._fd, _MAGIC, 0)
-                magic, found = os.pread(self._fd, len(_MAGIC), 0), os.fstat(self._fd).st_size
+                self._map = _mapped(fd, path)
             finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-            if magic[:4] == _MAGIC[:4] and magic != _MAGIC:
-                raise FormatVersionError(f"{path} is of a newer format; upgrade mmcache or use another folder")
-            if magic != _MAGIC or found != size:
-                raise TierError(f"{path} is damaged; stop all processes that use the folder and delete that file")
-            self._map = mmap.mmap(self._fd, size)
+                os.close(fd)
         except OSError as error:
             raise TierError(f"cannot open {path}: {error}") from error
         self.sequence = memoryview(self._map)[_SEQUENCE : _SEQUENCE + 8].cast("Q")
-        """One unsigned 64-bit number, shared by all processes."""
+        """One unsigned 64-bit number, shared by all processes; valid after `close` too."""
         self.seen = self.sequence[0]
-        weakref.finalize(self, os.close, self._fd)
+        forks.join(self)
 
     def publish(self, keys: Sequence[Key]) -> None:
-        """Tell every process, this one included, to forget `keys`."""
-        with self._writing:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        """Tell every process, this one included, to forget `keys`. Raises `TierError`."""
+        with _turn.lock:
             try:
+                fd = self._opened()
+            except FileNotFoundError:
+                self._append(keys)  # the folder was deleted: who has it mapped still hears
+                return
+            except OSError as error:
+                raise TierError(f"cannot open {self._path}: {error}") from error
+            with _locked(fd):
                 self._append(keys)
-            finally:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+    def _opened(self) -> int:
+        if self._close is None:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            self._close, self._fd = weakref.finalize(self, os.close, fd), fd
+        return self._fd
 
     def _append(self, keys: Sequence[Key]) -> None:
         sequence = self.sequence[0]
@@ -82,3 +109,44 @@ class Broadcast:
         self.seen = end
         lost = self.sequence[0] - start > SLOTS  # overwritten before, or while, we read
         return None if lost else keys
+
+    def close(self) -> None:
+        """Close the file; memory stays mapped for as long as somebody looks at `sequence`."""
+        with _turn.lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._close is not None:
+            self._close()
+            self._close = None
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+
+    def after_fork(self, child: bool) -> None:
+        """A lock belongs to the open file, which parent and child would share: the child opens its own."""
+        if child:
+            self._let_go()
+
+
+def _mapped(fd: int, path: Path) -> mmap.mmap:
+    size = _KEYS + SLOTS * _KEY_BYTES
+    with _turn.lock, _locked(fd):
+        if os.fstat(fd).st_size == 0:
+            reserve(fd, size)
+            os.pwrite(fd, _MAGIC, 0)
+        magic, found = os.pread(fd, len(_MAGIC), 0), os.fstat(fd).st_size
+    if magic[:4] == _MAGIC[:4] and magic != _MAGIC:
+        raise FormatVersionError(f"{path} is of a newer format; upgrade mmcache or use another folder")
+    if magic != _MAGIC or found != size:
+        raise TierError(f"{path} is damaged; stop all processes that use the folder and delete that file")
+    return mmap.mmap(fd, size)
+
+
+@contextmanager
+def _locked(fd: int) -> Iterator[None]:
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
