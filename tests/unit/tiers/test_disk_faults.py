@@ -21,7 +21,7 @@ from mmcache.testing.frames import make_frame, make_key
 from mmcache.tiers.base import Found
 from mmcache.tiers.disk import DiskTier, segments
 from mmcache.tiers.disk.index import Index, Tables
-from mmcache.tiers.disk.ledger import Usage, usages
+from mmcache.tiers.disk.ledger import _USAGE, Usage, usages
 
 # damage
 
@@ -345,3 +345,49 @@ def test_what_a_dead_writer_wrote_is_not_cut_off_under_a_reader(folder: Folder) 
     assert 30 * KB < only_segment(folder).stat().st_size < 32 * KB  # not the unwritten tail either
     assert isinstance(found, Found)
     assert bytes(found.frame.payload) == bytes(blob(3).payload)
+
+
+def _a_name_that_is_none(tables: Tables) -> None:
+    raw = tables.txn.get(make_key(1), db=tables.frames)
+    tables.txn.put(make_key(1), raw + b"\xff", db=tables.frames)
+
+
+def _a_key_that_is_none(tables: Tables) -> None:
+    tables.txn.put(b"short", tables.txn.get(make_key(1), db=tables.frames), db=tables.frames)
+
+
+def _a_place_that_is_none(tables: Tables) -> None:
+    tables.txn.put(b"\0short", bytes(52), db=tables.places)
+    tables.txn.put(b"\0" * 16, b"short", db=tables.places)
+
+
+def _a_use_in_the_far_future(tables: Tables) -> None:
+    for key, raw in list(tables.txn.cursor(db=tables.segments)):
+        usage = Usage(*_USAGE.unpack(raw))
+        tables.txn.put(key, _USAGE.pack(*usage._replace(used=0xFFFFFFFF)), db=tables.segments)
+
+
+@pytest.mark.parametrize(
+    "damage", [_a_name_that_is_none, _a_key_that_is_none, _a_place_that_is_none, _a_use_in_the_far_future]
+)
+def test_a_damaged_entry_stops_no_operation(folder: Folder, damage: Callable[[Tables], None]) -> None:
+    tier = folder.open()
+    tier.put([blob(n) for n in range(4)], [None] * 4)
+    tier.flush()
+    tier._writer._index.update(damage)
+    tier = folder.open()
+    list(tier.scan())
+    assert tier.verify().ok is (damage in (_a_name_that_is_none, _a_use_in_the_far_future))
+    for n in range(120):  # evicts
+        assert tier.put([blob(n)], [None]) == [None]
+    tier.put([blob(1)], [None])
+    assert tier.erase(lambda held: held.key == make_key(1)).blocks >= 1
+    assert got(tier, 1) is MissReason.ABSENT
+
+
+def test_a_block_of_no_readable_owner_goes_with_any_erasure(folder: Folder) -> None:
+    tier = folder.open()
+    tier.put([blob(1), blob(2)], [None] * 2)
+    tier._writer._index.update(_a_name_that_is_none)
+    assert tier.erase(lambda held: False).blocks == 1
+    assert [got(tier, n) is MissReason.ABSENT for n in (1, 2)] == [True, False]

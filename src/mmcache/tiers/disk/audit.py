@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from mmcache.model.clock import Clock
-from mmcache.model.errors import CorruptFrameError, FormatVersionError
+from mmcache.model.errors import CorruptFrameError, FormatVersionError, InvalidInputError
 from mmcache.model.frame import Frame, aligned
 from mmcache.model.key import PART_BYTES as DIGEST_BYTES
 from mmcache.model.key import Key
@@ -74,8 +75,12 @@ def verify(index: Index, layout: Layout, progress: Callable[[str, int, int], Non
     # By place, so that a segment is mapped once and read from front to back.
     number, mapping, missing, unreadable = -1, None, 0, ""
     for entry in index.entries(lambda tables: tables.places):
-        segment, offset, raw_key = place_of(entry)
-        key = Key.from_bytes(raw_key)
+        try:
+            segment, offset, raw_key = place_of(entry)
+            key = Key.from_bytes(raw_key)
+        except (struct.error, InvalidInputError):
+            inconsistent.append("a place of a segment is not one that a writer notes")
+            continue
         raw = index.lookup([key])[0]
         try:
             record = Record.decode(raw) if raw is not None else None
@@ -124,7 +129,10 @@ def erase(index: Index, layout: Layout, writer: Writer, clock: Clock, match: Cal
     writer.flush()
 
     def matches(placed: Placed) -> bool:
-        return match(placed.record.held(placed.key, clock))
+        try:
+            return match(placed.record.held(placed.key, clock))
+        except CorruptFrameError:  # nobody knows whose it is: it must not outlive its owner's order
+            return True
 
     touched: list[int] = []
     for number, usage in index.read(lambda tables: list(usages(tables))):

@@ -34,6 +34,11 @@ _SECONDS_PER_BYTE = 1e-9
 """A block of no known cost is worth at least its transfer."""
 
 
+def _faded(generations: int, halving: float) -> float:
+    """What is left of a value; a damaged index may say that it was used in the future."""
+    return 0.5 ** (max(0, generations) / halving)  # type: ignore[no-any-return]
+
+
 class NoRoomError(Exception):
     """There is not enough to evict; says why."""
 
@@ -138,7 +143,7 @@ class Reclaimer:
 
         def rough(number: int) -> float:
             usage = segments[number]
-            age: float = 0.5 ** ((ledger.generation - usage.used) / halving)
+            age: float = _faded(ledger.generation - usage.used, halving)
             return age * usage.live / max(1, usage.allocated)
 
         looked: dict[int, float] = {}
@@ -165,7 +170,7 @@ class Reclaimer:
             deadline = frame.record.deadline(self._clock)
             cost = frame.record.cost + frame.record.length * _SECONDS_PER_BYTE
             expired = deadline is not None and deadline <= now
-            values[frame.key] = 0.0 if expired else cost * 0.5 ** ((generation - frame.used) / halving)
+            values[frame.key] = 0.0 if expired else cost * _faded(generation - frame.used, halving)
         if self._order is not None:
             ranked = list(self._order(frame.record.held(frame.key, self._clock) for frame in placed))
             values = {key: values[key] and float(rank) for rank, key in enumerate(ranked, 1) if key in values}

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mmcache.model.clock import Clock, SystemClock
-from mmcache.model.errors import CorruptFrameError, FormatVersionError, TierClosedError, TierError
+from mmcache.model.errors import CorruptFrameError, FormatVersionError, InvalidInputError, TierClosedError, TierError
 from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
 from mmcache.model.frame import Frame
-from mmcache.model.key import Key
+from mmcache.model.key import PART_BYTES, Key
 from mmcache.settings import DiskSettings
 from mmcache.tiers.base import Claims, Deadline, Found, Held, TierStats
 from mmcache.tiers.disk.audit import EraseReport, VerifyReport, erase, verify
@@ -216,8 +216,8 @@ class DiskTier:
         for key, raw in self._index.entries(lambda tables: tables.frames):
             try:
                 yield Record.decode(raw).held(Key.from_bytes(key), self._clock)
-            except CorruptFrameError as error:
-                self._emit(Failed("disk", str(error), Key.from_bytes(key)))
+            except (CorruptFrameError, InvalidInputError) as error:
+                self._emit(Failed("disk", str(error), Key.from_bytes(key) if len(key) == 3 * PART_BYTES else None))
 
     # writing
 
