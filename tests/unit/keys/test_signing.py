@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,42 @@ def test_onnx_files_count_content_schema_and_external_data(tmp_path: Path) -> No
             describe(tmp_path / bad)
 
 
+def test_external_data_counts_without_the_onnx_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = graph(tmp_path / "far.onnx", external=True)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    before = describe(far)
+    (tmp_path / "notes.txt").write_text("words")
+    assert describe(far) == before
+    raw = bytearray((tmp_path / "far.weights").read_bytes())
+    raw[5] ^= 1
+    (tmp_path / "far.weights").write_bytes(raw)
+    assert describe(far) != before
+    with pytest.raises(InvalidInputError):
+        describe(tmp_path / "absent.onnx")
+
+
+def test_sets_and_bytes_of_a_processor_count() -> None:
+    def of(words: set[str], mark: bytes) -> Signature:
+        made = transformers.CLIPImageProcessorPil()
+        made.words, made.mark = words, mark
+        return describe(made)
+
+    assert of({"a", "b", "c"}, b"1") == of({"c", "b", "a"}, b"1")
+    assert len({of({"a"}, b"1"), of({"b"}, b"1"), of({"a"}, b"2")}) == 3
+
+
+def test_options_of_a_provider_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(graph(tmp_path / "a.onnx")), providers=["CPUExecutionProvider"])
+    seen = set()
+    for fp16 in ("0", "1"):
+        options = {"TensorrtExecutionProvider": {"trt_fp16_enable": fp16}}
+        monkeypatch.setattr(session, "get_provider_options", lambda options=options: options)
+        seen.add(describe(session).device)
+    assert len(seen) == 2
+
+
 def test_an_onnx_session_counts_its_file_and_provider(tmp_path: Path) -> None:
     import onnxruntime
 
@@ -186,6 +223,11 @@ def test_folders_of_weights_count_every_file(tmp_path: Path) -> None:
     (folder / ".cache").mkdir()
     (folder / ".cache" / "x").write_text("x")
     assert describe(folder) == before
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "part").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidInputError, match="link to a folder"):
+        describe(folder)
+    (folder / "part").unlink()
     (folder / "config.json").write_text('{"a": 1}')
     assert describe(folder) != before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -87,6 +88,8 @@ def _describe_folder(path: Path) -> Signature:
         and file.suffix not in _NOT_MODEL
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
+    if aliased := [file for file in path.rglob("*") if file.is_symlink() and file.is_dir()]:
+        raise InvalidInputError(f"{aliased[0]} is a link to a folder, which is not followed; sign the folder itself")
     if not any(file.suffix in WEIGHTS for file in found):
         raise UnversionedModelError(f"{path} holds no weights ({', '.join(sorted(WEIGHTS))}); pass a version string")
     digest = _joined([(file.relative_to(path).as_posix(), file_digest(file)) for file in found], "")
@@ -102,13 +105,12 @@ def _joined(files: list[tuple[str, str]], main: str) -> str:
 
 
 def _onnx_graph(path: Path) -> tuple[str, set[str]]:
-    """Schema hash and the names of external data files; without the onnx package "", and files named like it."""
+    """Schema hash and the names of external data files; without the onnx package "", and those that it mentions."""
     try:
         import onnx
         from onnx.external_data_helper import ExternalDataInfo, _get_all_tensors, uses_external_data
     except ImportError:
-        siblings = (f"{path.name}_data", f"{path.name}.data", f"{path.stem}.data", f"{path.stem}.bin")
-        return "", {name for name in siblings if (path.parent / name).is_file()}
+        return "", _mentioned(path)
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
@@ -119,6 +121,17 @@ def _onnx_graph(path: Path) -> tuple[str, set[str]]:
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in stored]
     return schema_hash({"inputs": _values(inputs), "outputs": _values(model.graph.output)}), external
+
+
+def _mentioned(path: Path) -> set[str]:
+    """Files beside `path`, or one folder below, whose name stands in it: external data is named there in full."""
+    try:
+        raw = path.read_bytes()
+        beside = [file for pattern in ("*", "*/*") for file in path.parent.glob(pattern) if file.is_file()]
+    except OSError as error:
+        raise InvalidInputError(f"cannot read the model file {path}: {error}") from error
+    names = {file.relative_to(path.parent).as_posix() for file in beside} - {path.name}
+    return {name for name in names if os.fsencode(name) in raw}
 
 
 def _values(values: Any) -> dict[str, Any]:
@@ -140,15 +153,20 @@ def is_session(model: Any) -> bool:
 
 
 def describe_session(session: Any) -> Signature:
-    """The file that a session was made from, the runtime's version, and its first provider as device class."""
+    """The file that a session was made from, the runtime's version, and its providers with their options as device.
+
+    What session options change (graph optimisation) cannot be seen: give such sessions a `version` of their own.
+    """
     path = getattr(session, "_model_path", None)
     if not path:
         raise UnversionedModelError("this session was made from bytes; sign the Path of its file, or pass a version")
     found = describe_path(Path(path))
     runtime = sys.modules["onnxruntime"].__version__
-    providers = session.get_providers()
+    providers = [name.removesuffix("ExecutionProvider") for name in session.get_providers()]
+    given = {name: value for name, value in session.get_provider_options().items() if value}
+    options = f" {blake3(json.dumps(given, sort_keys=True).encode()).hexdigest()[:32]}" if given else ""
     return Signature(
         model_version=f"{found.model_version} onnxruntime-{runtime}",
         schema_hash=found.schema_hash,
-        device=providers[0].removesuffix("ExecutionProvider") if providers else "",
+        device="+".join(providers) + options,
     )

@@ -73,10 +73,14 @@ def _digest(thing: Any, facts: Any) -> str:
 def _stripped(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _stripped(item) for key, item in value.items() if key not in VOLATILE}
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(_stripped(item), sort_keys=True, default=_named) for item in value)
     return [_stripped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _named(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
     if hasattr(value, "tolist"):
         return json.dumps(value.tolist())
     # Never repr: addresses in it would make every process another signature.
