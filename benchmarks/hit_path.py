@@ -100,10 +100,10 @@ class HitPath(Table):
     name = "bench-hit_path"
     title = "What does a hit in memory cost?"
     remark = (
-        "The target is for small values. An array misses it by design: each hit makes a new read-only view, which costs "
-        "numpy itself about 30 ns, while the peers hand out the one mutable object, which any caller can change for all "
-        "others. Ours includes the policy's bookkeeping (recency ring, exact counter), a deadline check and the check "
-        "for invalidations by other processes."
+        "The target is for small values. An array misses it by design: each hit makes a new read-only view, which "
+        "costs numpy itself about 30 ns, while the peers hand out the one mutable object, which any caller can change "
+        "for all others. Ours includes the policy's bookkeeping (recency ring, exact counter), a deadline check and "
+        "the check for invalidations by other processes."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:

@@ -11,7 +11,8 @@ from mmcache.codecs.structure import Structures
 from mmcache.compare import difference
 from mmcache.events import Events
 from mmcache.fill import Fill, same
-from mmcache.model.event import Differed, Hit, Missed, MissReason
+from mmcache.model.errors import MMCacheError
+from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason
 from mmcache.model.key import Key
 from mmcache.scopes import Scope, Scopes
 from mmcache.stats import Tally
@@ -51,7 +52,11 @@ class Answers:
 
     def look_up(self, keys: Sequence[Key]) -> list[Lookup]:
         """Look keys up in all tiers, a batch a tier; counted, and logged as events."""
-        looks = self._store.find(keys) if self.mode != "off" else [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
+        self._store.memory.check_open()
+        bypassed = [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
+        return self._counted(keys, self._store.find(keys) if self.mode != "off" else bypassed)
+
+    def _counted(self, keys: Sequence[Key], looks: list[Lookup]) -> list[Lookup]:
         for key, look in zip(keys, looks, strict=True):
             scope = self._scopes.find(key)
             modality = scope.signature.modality if scope is not None else None
@@ -76,7 +81,10 @@ class Answers:
             return self._fill.timed(compute)[0]
         if look.make is None:
             return self._fill.run(key, self._scopes.require(key), compute, ttl)()
-        return self._checked(key, look, self._fill.timed(compute)[0]) if self._check_due() else look.make()
+        if not self._check_due():
+            return look.make()
+        then = self._store.changes.now
+        return self._checked(key, look, self._fill.timed(compute)[0], ttl, then)
 
     async def answer_async(
         self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
@@ -85,12 +93,23 @@ class Answers:
         if bypass or self.mode == "off":
             self._count_bypass(key)
             return (await self._fill.timed_async(compute))[0]
-        look = self.look_up([key])[0]
+        look = await self._look_up_async(key)
         if look.make is None:
             return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
-        if self._check_due():
-            return self._checked(key, look, (await self._fill.timed_async(compute))[0])
-        return look.make()
+        if not self._check_due():
+            return look.make()
+        then = self._store.changes.now
+        return self._checked(key, look, (await self._fill.timed_async(compute))[0], ttl, then)
+
+    async def _look_up_async(self, key: Key) -> Lookup:
+        """Memory in place; what may block, in a thread."""
+        import asyncio
+
+        self._store.memory.check_open()
+        near = self._store.find_near([key])
+        if near[0].make is not None:
+            return self._counted([key], near)[0]
+        return (await asyncio.to_thread(self.look_up, [key]))[0]
 
     def answer_many(
         self,
@@ -109,29 +128,36 @@ class Answers:
         makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
         missing = {r.key: r for r in requests if r.key not in makes}
         due = {r.key: r for r in requests if r.key in makes and self._check_due()}
+        then = self._store.changes.now
         if due:
             values = self._fill.timed(lambda: compute(list(due.values())), len(due))[0]
             for (key, _), value in zip(due.items(), values, strict=True):  # type: ignore[call-overload]
                 look = next(one for r, one in zip(requests, looks, strict=True) if r.key == key)
-                makes[key] = partial(same, self._checked(key, look, value))
+                makes[key] = partial(same, self._checked(key, look, value, ttl, then))
         makes |= self._fill.run_many({key: (r.scope, r) for key, r in missing.items()}, compute, ttl)
         return [makes[request.key]() for request in requests]
 
     def _check_due(self) -> bool:
         return self.mode == "shadow" or (self.verify_share > 0.0 and random.random() < self.verify_share)
 
-    def _checked(self, key: Key, look: Lookup, value: Any) -> Any:
-        """Compare a hit with its recomputed value; when they differ, the new one is stored. Returns the new one."""
+    def _checked(self, key: Key, look: Lookup, value: Any, ttl: float | None, then: int) -> Any:
+        """Compare a hit with its recomputed value; where they differ, the new one is stored. Returns the new one.
+
+        Nothing is stored when the key was invalidated or put since `then`. No failure reaches the caller.
+        """
         assert look.make is not None
         scope = self._scopes.require(key)
-        fresh = self._store.freeze(key, scope, value, look.saved)[
-            1
-        ]()  # through the same chain, so lossy chains compare equal
-        found = difference(look.make(), fresh, self._structures)
-        self._tally.compared(found.equal)
-        if not found.equal:
-            self._events.emit(Differed(key, found.largest))
-            self._store.put(key, scope, value, cost=look.saved, ttl=None, done=nothing)
+        try:
+            fresh = self._store.freeze(key, scope, value, look.saved)[1]()  # same chain: lossy ones compare equal too
+            found = difference(look.make(), fresh, self._structures)
+            self._tally.compared(found.equal)
+            if not found.equal:
+                self._events.emit(Differed(key, found.largest))
+                if not self._store.changes.since(key, then):
+                    self._store.put(key, scope, value, cost=look.saved, ttl=ttl, done=nothing)
+        except MMCacheError as error:
+            self._events.emit(Failed("check", f"could not compare: {error}", key))
+            return value
         return value if self.mode == "shadow" else fresh
 
     def _count_bypass(self, key: Key) -> None:

@@ -42,9 +42,10 @@ from mmcache.model.memo import Memo
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
 from mmcache.scopes import Scopes
-from mmcache.settings import Settings, enabled, parse_bytes
+from mmcache.seen import RecentSignatures
+from mmcache.settings import Settings, enabled, parse_bytes, parse_ttl
 from mmcache.stats import CacheStats, Tally
-from mmcache.store import RecentSignatures, Store
+from mmcache.store import Store
 from mmcache.tiers.base import Claims, Found, Tier
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.write_behind import WriteBehind
@@ -118,11 +119,11 @@ class Cache:
         self.root = None if root is None else Path(root).expanduser()
         self._disk = None
         if self.root is None:
-            realms = RealmKeys(secret or secrets.token_bytes(32))
+            realms = RealmKeys(secrets.token_bytes(32) if secret is None else secret)
         else:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            realms = RealmKeys(secret) if secret else RealmKeys.load(self.root / "realm.key")
-            if disk:
+            realms = RealmKeys(secret) if secret is not None else RealmKeys.load(self.root / "realm.key")
+            if disk is not None and parse_bytes(disk):
                 from mmcache.tiers.disk import DiskTier  # lmdb only where there is a disk tier
 
                 limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
@@ -185,7 +186,8 @@ class Cache:
         no canonical form.
         """
         base = replace(Signature.of(signature), modality=modality)
-        tenant, namespace = tenant or self.tenant, namespace or self.namespace
+        tenant = self.tenant if tenant is None else tenant
+        namespace = self.namespace if namespace is None else namespace
         scope = self.scopes.of(base, tenant, namespace)
         found = identify(source, modality, salt=scope.salt, memo=self.memo, options=content)
         if found.decoder:
@@ -214,7 +216,7 @@ class Cache:
     # Lookup ---------------------------------------------------------------------------------------------------------
 
     def _get_below(self, key: Key, default: Any) -> Any:
-        self._check_open()
+        self.scopes.check(key)
         make = self.answers.look_up([key])[0].make
         return default if make is None else make()
 
@@ -225,9 +227,11 @@ class Cache:
 
         `ttl` in seconds overrides the cache's lifetime. What `compute` raises reaches every caller and is not stored.
         """
-        value = _MISSING if bypass else self.peek(key, _MISSING)
-        if value is not _MISSING and not self.answers.verify_share:
-            return value
+        if not (bypass or self.answers.verify_share):
+            value = self.peek(key, _MISSING)
+            if value is not _MISSING:
+                return value
+        parse_ttl(ttl)
         self._check_open()
         return self.answers.answer(key, compute, ttl=ttl, bypass=bypass)
 
@@ -252,18 +256,23 @@ class Cache:
         Raises `UnsupportedValueError` for values that cannot be stored without pickling.
         """
         self._check_open()
+        parse_ttl(ttl)
+        scope = self.scopes.require(key)
         if self.mode == "off":
             return False
-        return self._store.put(key, self.scopes.require(key), value, cost=cost, ttl=ttl, done=nothing).kept
+        self._flights.doom([key])  # what is being computed is older than this
+        done = partial(self._store.tell_others, key) if self._store.replaces(key) else nothing
+        return self._store.put(key, scope, value, cost=cost, ttl=ttl, done=done).kept
 
     def invalidate(self, keys: Key | Iterable[Key]) -> int:
         """Drop keys, and what was linked to depend on them, in every tier; how many blocks were held."""
         self._check_open()
         wanted = [keys] if isinstance(keys, Key) else list(keys)
+        for key in wanted:
+            self.scopes.check(key)
         reached = self._references.reach(wanted)
         self._flights.doom(reached)
-        dropped = self._store.drop(reached)
-        self._store.publish(list(reached))
+        dropped = self._store.invalidate(list(reached))
         for key in reached:
             self._references.unlink(key)
             self.events.emit(Invalidated(key))
@@ -294,6 +303,7 @@ class Cache:
         """
         self._check_open()
         wanted = source if isinstance(source, Key) else self.key(source, **key)
+        self._store.catch_up()
         finders = {"memory": self._store.memory.look} | {t.name: partial(_first, t) for t in self._store.lower}
         return explain(wanted, content, self.scopes, finders, self._store.name_miss(wanted).reason, self._clock)
 
@@ -326,6 +336,7 @@ class Cache:
             self._closed = True
             self._store.settle()
             self._store.each(lambda tier: tier.close())
+            self._store.close()
 
     def __enter__(self) -> Self:
         return self

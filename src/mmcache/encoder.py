@@ -6,6 +6,7 @@ pixels; NFC text; mono float32 PCM. So nothing that the key does not see can cha
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +17,15 @@ from blake3 import blake3
 from mmcache.batching import split, stack
 from mmcache.guard import NetBenefit
 from mmcache.keys.arguments import canonical_arguments
-from mmcache.keys.content import Content, ContentOptions, identify
+from mmcache.keys.content import MODALITIES, Content, ContentOptions, identify
 from mmcache.keys.region import Region, tiles
 from mmcache.keys.signing import Signature
-from mmcache.model.errors import InvalidInputError
+from mmcache.keys.signing.functions import function_identity
+from mmcache.model.errors import InvalidInputError, SettingsError, UnversionedModelError
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
+from mmcache.settings import parse_ttl
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -74,14 +77,24 @@ def wrapped(cache: Cache, options: WrapOptions, function: Callable[..., Any]) ->
     for returned in options.get("returns", ()):
         cache.structures.declare(returned)
     signature = options.get("signature")
-    if isinstance(signature, str):
-        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-        signature = Signature(model_version=signature, function=name)
+    if isinstance(signature, str) and not signature:
+        raise UnversionedModelError("signature='' names no version; pass e.g. signature='my-model 1.0'")
+    if unknown := set(options) - set(WrapOptions.__annotations__):
+        raise SettingsError(
+            f"wrap has no option {', '.join(sorted(unknown))}; it has {', '.join(WrapOptions.__annotations__)}"
+        )
+    modality = options.get("modality")
+    if modality not in MODALITIES:
+        raise SettingsError(f"wrap needs modality=, one of {', '.join(MODALITIES)}; got {modality!r}")
+    described = Signature.of(function if signature is None else signature)
+    if not described.function:  # or two functions of one model, or of one version string, would share
+        described = replace(described, function=function_identity(function))
+    parse_ttl(options.get("ttl"))
     return Encoder(
         cache,
         function,
-        modality=options["modality"],
-        signature=Signature.of(function) if signature is None else signature,
+        modality=modality,
+        signature=described,
         batch=options.get("batch"),
         content=options.get("content", ContentOptions()),
         guard=options.get("guard", True),
@@ -118,6 +131,7 @@ class Encoder:
 
     def options(self, **changes: Any) -> Encoder:
         """The same encoder with other `ttl`, `bypass`, `tenant` or `namespace`."""
+        parse_ttl(changes.get("ttl"))
         twin = object.__new__(Encoder)
         twin.__dict__.update(self.__dict__)
         twin._options = replace(self._options, **changes)
@@ -131,13 +145,14 @@ class Encoder:
         if scope is None:
             signature = replace(self._signature, decoder=decoder) if decoder else self._signature
             o, cache = self._options, self._cache
-            scope = self._scopes[decoder] = cache.scopes.of(
-                signature, o.tenant or cache.tenant, o.namespace or cache.namespace
-            )
+            tenant = cache.tenant if o.tenant is None else o.tenant
+            namespace = cache.namespace if o.namespace is None else o.namespace
+            scope = self._scopes[decoder] = cache.scopes.of(signature, tenant, namespace)
         return scope
 
-    def request(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Request:
-        """Identify one input together with the other arguments of the call. Raises `InvalidInputError`."""
+    def _identify(
+        self, source: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], region: Region | None = None
+    ) -> Request:
         bare = self._scope("")
         content = identify(source, self._modality, salt=bare.salt, memo=self._cache.memo, options=self._content)
         return self._request(content, arguments, keywords, region)
@@ -157,11 +172,11 @@ class Encoder:
 
     def key(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Key:
         """The key under which this call is stored."""
-        return self.request(source, *arguments, region=region, **keywords).key
+        return self._identify(source, arguments, keywords, region).key
 
     def explain(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Explanation:
         """What the key of this call is made of, and what the cache holds for it. Changes nothing."""
-        request = self.request(source, *arguments, region=region, **keywords)
+        request = self._identify(source, arguments, keywords, region)
         return self._cache.explain(request.key, content=request.content)
 
     # One input ------------------------------------------------------------------------------------------------------
@@ -170,29 +185,45 @@ class Encoder:
         """The model's output for `source`: stored, or computed once. Arrays are read-only views; copy to write."""
         return self._answer(source, None, arguments, keywords)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Encoder:
+        if instance is not None:
+            raise TypeError("an encoder cannot be a method: wrap the bound method instead, cache.wrap(model.encode, …)")
+        return self
+
     def region(self, picture: Any, region: Region, *arguments: Any, **keywords: Any) -> Any:
         """The output for a crop or scale of `picture`: the model sees exactly that region, rendered once."""
         return self._answer(picture, region, arguments, keywords)
 
     def _answer(self, source: Any, region: Region | None, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        guard = self._guard
-        started = time.perf_counter()
-        request = self.request(source, *arguments, region=region, **keywords)
+        if inspect.iscoroutinefunction(self.__wrapped__):
+            raise TypeError(f"{self.__name__} is a coroutine function: await encode.a(…) instead")
+        guard, started = self._guard, time.perf_counter()
+        request = self._identify(source, arguments, keywords, region)
         compute = self._computing(request, arguments, keywords)
         if self._options.bypass or (guard is not None and guard.bypass()):
             return self._cache.answers.answer(request.key, compute, bypass=True)
         look = self._cache.answers.look_up([request.key])[0]
-        if guard is not None and guard.observe(time.perf_counter() - started, look.saved):
+        looked, computing = time.perf_counter() - started, look.saved
+
+        def timed() -> Any:
+            nonlocal computing
+            began = time.perf_counter()
+            output = compute()
+            computing = time.perf_counter() - began
+            return output
+
+        output = self._cache.answers.settle(request.key, look, timed, ttl=self._options.ttl)
+        if guard is not None and computing and guard.observe(looked, computing):
             self._cache.events.emit(
-                Failed("guard", f"{self.__name__}: lookups cost more than they save; bypassing for a while")
+                Failed("guard", f"{self.__name__}: a lookup costs more than computing; bypassing for a while")
             )
-        return self._cache.answers.settle(request.key, look, compute, ttl=self._options.ttl)
+        return output
 
     async def a(self, source: Any, *arguments: Any, **keywords: Any) -> Any:
         """The async twin: a coroutine function is awaited, a plain one runs in a thread."""
         import asyncio
 
-        request = await asyncio.to_thread(self.request, source, *arguments, **keywords)
+        request = await asyncio.to_thread(self._identify, source, arguments, keywords)
         compute = self._computing(request, arguments, keywords)
         return await self._cache.answers.answer_async(
             request.key, compute, ttl=self._options.ttl, bypass=self._options.bypass
@@ -211,7 +242,7 @@ class Encoder:
 
         Only what is missing reaches the model, in one call when `wrap` was given `batch=`; equal inputs once.
         """
-        requests = [self.request(source, *arguments, **keywords) for source in sources]
+        requests = [self._identify(source, arguments, keywords) for source in sources]
         return self._assemble(requests, arguments, keywords, stack)
 
     async def abatch(self, sources: Iterable[Any], *arguments: Any, stack: bool = False, **keywords: Any) -> Any:
@@ -234,7 +265,7 @@ class Encoder:
 
         Each tile is a block of its own, so overlapping crops of one picture compute only what they do not share.
         """
-        content = self.request(picture, *arguments, **keywords).content
+        content = self._identify(picture, arguments, keywords).content
         width, height = self._size(content)
         regions = [r for r in tiles(width, height, tile, overlap) if box is None or r.overlaps_box(box)]
         requests = [self._request(content, arguments, keywords, region) for region in regions]
@@ -254,7 +285,7 @@ class Encoder:
         """Outputs of consecutive audio segments of `seconds`; each segment is a block. The last may be shorter."""
         if seconds <= 0:
             raise InvalidInputError("a segment lasts more than 0 seconds")
-        content = self.request(audio, *arguments, **keywords).content
+        content = self._identify(audio, arguments, keywords).content
         pcm, rate = content.canonical(), self._content.sample_rate
         step = max(1, round(seconds * rate))
         pieces = [(pcm[start : start + step], rate) for start in range(0, max(1, len(pcm)), step)]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from mmcache.flight import Flight, SingleFlight, leading
-from mmcache.model.errors import MMCacheError, UnsupportedValueError
+from mmcache.model.errors import UnsupportedValueError
 from mmcache.model.event import Failed, Refused, RefuseReason
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
@@ -61,11 +61,11 @@ class Fill:
 
     def _lead(self, flight: Flight, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
         found: list[Make] = []
-        for pause in self.claim(flight.key, found):
+        for pause in self.claim(flight, found):
             time.sleep(pause)
         if found:
             return found[0]
-        with leading(flight), _Released(self._claims, flight.key) as claim:
+        with leading(flight), _Released(self._claims, flight) as claim:
             value, seconds = self.timed(compute)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
@@ -101,11 +101,11 @@ class Fill:
 
         found: list[Make] = []
         # Not in a thread: a cancelled await would leave a claim behind that nobody releases.
-        for pause in self.claim(flight.key, found):
+        for pause in self.claim(flight, found):
             await asyncio.sleep(pause)
         if found:
             return found[0]
-        with leading(flight), _Released(self._claims, flight.key) as claim:
+        with leading(flight), _Released(self._claims, flight) as claim:
             value, seconds = await self.timed_async(compute)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
@@ -142,8 +142,10 @@ class Fill:
                 for key, flight in led.items():
                     ends.enter_context(leading(flight))
                     if self._claims is None or self._claims.acquire(key):
-                        claims[key] = ends.enter_context(_Released(self._claims, key))
-                for key, look in zip(led, self._store.find(list(led)), strict=True):  # landed since our miss?
+                        claims[key] = ends.enter_context(_Released(self._claims, flight))
+                for key, look in zip(
+                    led, self._store.find(list(led), counted=False), strict=True
+                ):  # landed since our miss?
                     if look.make is not None:
                         made[key] = look.make
                 if mine := [key for key in claims if key not in made]:
@@ -174,14 +176,16 @@ class Fill:
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
-    def claim(self, key: Key, found: list[Make]) -> Iterator[float]:
+    def claim(self, flight: Flight, found: list[Make]) -> Iterator[float]:
         """Become the only leader of this machine. Yields seconds to sleep; ends with the claim held, or with
         `found` filled because another process stored the value, or (patience over) without either."""
-        waited, pause = 0.0, self._settings.poll_seconds
+        key, waited, pause = flight.key, 0.0, self._settings.poll_seconds
         while True:
             claimed = self._claims is None or self._claims.acquire(key)
-            with _Released(self._claims if claimed else None, key) as held:
-                look: Lookup = self._store.find([key])[0]  # another caller may have landed between our miss and now
+            with _Released(self._claims if claimed else None, flight) as held:
+                look: Lookup = self._store.find([key], counted=False)[
+                    0
+                ]  # another caller may have landed between our miss and now
                 if look.make is not None:
                     found.append(look.make)
                     return
@@ -197,16 +201,16 @@ class Fill:
     ) -> Make:
         """Store a computed value; whatever fails, the caller gets its value."""
         key = flight.key
-        if flight.doomed:
-            done()
-            return partial(same, value)
         try:
+            if flight.doomed:
+                done()
+                return self._store.freeze(key, scope, value, seconds)[1]
             make = self._store.put(key, scope, value, cost=seconds, ttl=ttl, done=done).make
         except UnsupportedValueError as error:
             self._store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
             return partial(same, value)
-        except (MMCacheError, OSError) as error:
-            self._store.emit(Failed("cache", f"not stored: {error}", key))
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the caller gets its value
+            self._store.emit(Failed("cache", f"not stored: {error!r}", key))
             return partial(same, value)
         self._store.catch_up()
         if flight.doomed:  # invalidated while we stored: that put must not survive
@@ -281,8 +285,14 @@ async def _in_thread(compute: Callable[[], object]) -> object:
     context = copy_context()
 
     def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             future.set_result(context.run(compute))
+        except StopIteration as error:  # no asyncio future takes it
+            future.set_exception(
+                RuntimeError("the computation raised StopIteration").with_traceback(error.__traceback__)
+            )
         except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is
             future.set_exception(error)
 
@@ -291,20 +301,22 @@ async def _in_thread(compute: Callable[[], object]) -> object:
 
 
 class _Released:
-    """Releases a claim at the end of the block, unless handing over passed that duty on."""
+    """Releases a flight's claim at the end of the block, unless handing over passed that duty on; once."""
 
-    def __init__(self, claims: Claims | None, key: Key) -> None:
-        self._claims, self._key, self._handed_over = claims, key, False
+    def __init__(self, claims: Claims | None, flight: Flight) -> None:
+        self._claims, self._flight, self._handed_over = claims, flight, False
 
     def hand_over(self) -> Callable[[], None]:
         self._handed_over = True
         return self._release
 
     def _release(self) -> None:
-        if self._claims is not None:
-            self._claims.release(self._key)
+        claims, self._claims = self._claims, None
+        if claims is not None:
+            claims.release(self._flight.key)
 
     def __enter__(self) -> _Released:
+        self._flight.release = self._release
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -27,12 +27,15 @@ class Flight:
     future: Future[Callable[[], object] | None] = field(default_factory=Future)
     waits_for: set[Flight] = field(default_factory=set)
     """Flights that this one's computation is waiting for."""
+    release: Callable[[], None] = lambda: None
+    """Gives the claim of other processes back; idempotent."""
     doomed: bool = False
     """Invalidated meanwhile: its result is returned but not stored."""
 
 
 _led: ContextVar[tuple[Flight, ...]] = ContextVar("mmcache_led", default=())
-"""Flights that the running code computes for. A context variable, so that tasks and worker threads inherit it."""
+"""Flights that the running code computes for. A context variable: asyncio's tasks and `asyncio.to_thread` inherit it.
+Threads of a plain pool do not: who waits there for the key that it computes waits until its patience ends."""
 
 
 @contextmanager
@@ -83,6 +86,8 @@ class SingleFlight:
     def fail(self, flight: Flight, error: Exception) -> None:
         """The computation raised: followers raise the same. Nothing is cached."""
         self._end(flight)
+        if isinstance(error, StopIteration):  # no future takes it
+            error = RuntimeError("the computation raised StopIteration").with_traceback(error.__traceback__)
         flight.future.set_exception(error)
 
     def abandon(self, flight: Flight) -> None:
@@ -102,6 +107,7 @@ class SingleFlight:
                 flight = self._flights.pop(key, None)  # later callers start afresh
                 if flight is not None:
                     flight.doomed = True
+                    flight.release()  # or who computes it afresh, perhaps inside that very flight, would wait for it
 
     @contextmanager
     def waiting(self, flight: Flight, *, blocking: bool) -> Iterator[bool]:

@@ -14,6 +14,9 @@ from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 
+CAPACITY = 65_536
+"""Scopes remembered (about 1 KB each); a key of an older one must be made again before it is stored under."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -44,6 +47,9 @@ class Scopes:
 
     def of(self, signature: Signature, tenant: str, namespace: str) -> Scope:
         """The scope of these parts; `signature.modality` chooses the chain."""
+        for name, value in (("tenant", tenant), ("namespace", namespace)):
+            if not isinstance(value, str) or not value:
+                raise InvalidInputError(f"{name} is a string that is not empty, not {value!r}")
         parts = (signature, tenant, namespace)
         scope = self._by_parts.get(parts)
         if scope is None:
@@ -54,14 +60,24 @@ class Scopes:
             with self._lock:
                 self._by_parts[parts] = scope
                 self._by_digest[scope.digest] = scope
+                if len(self._by_parts) > CAPACITY:
+                    oldest = self._by_parts.pop(next(iter(self._by_parts)))
+                    self._by_digest.pop(oldest.digest, None)
         return scope
 
     def find(self, key: Key) -> Scope | None:
         """The scope that `key` was made in, if this cache made it."""
         return self._by_digest.get(key.scope)
 
+    @staticmethod
+    def check(key: object) -> None:
+        """Raises `InvalidInputError` for what is no key."""
+        if not isinstance(key, Key):
+            raise InvalidInputError(f"a key is made with cache.key(…), not from {type(key).__name__} {key!r:.60}")
+
     def require(self, key: Key) -> Scope:
-        """Like `find`; raises `InvalidInputError` for a foreign key."""
+        """Like `find`; raises `InvalidInputError` for a foreign key, or what is no key."""
+        self.check(key)
         scope = self.find(key)
         if scope is None:
             raise InvalidInputError(f"{key!r} was not made by this cache; make it with cache.key(…)")

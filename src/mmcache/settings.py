@@ -26,6 +26,13 @@ def parse_bytes(size: int | str) -> int:
     return int(float(match[1]) * unit)
 
 
+def parse_ttl(ttl: float | None) -> float | None:
+    """Seconds to live, 0 or more; None = the cache's lifetime decides. Raises `SettingsError`, before any computing."""
+    if ttl is None or (isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl >= 0):
+        return ttl
+    raise SettingsError(f"ttl is a number of seconds, 0 or more, or None, not {ttl!r}")
+
+
 def default_root() -> Path:
     """`$MMCACHE_ROOT`, else `$XDG_CACHE_HOME/mmcache`, else `~/.cache/mmcache`."""
     if root := os.environ.get("MMCACHE_ROOT"):

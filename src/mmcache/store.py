@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from mmcache.admission.base import Admission, Admit, Reject
+from mmcache.changes import Changes
 from mmcache.codecs.pipeline import Thawed, freeze, thaw
 from mmcache.codecs.structure import Structures
 from mmcache.events import Events
@@ -32,6 +32,7 @@ from mmcache.model.key import Key
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
 from mmcache.scopes import Scope, Scopes
+from mmcache.seen import SignatureIndex
 from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Found, Tier
 from mmcache.tiers.broadcast import Broadcast
@@ -71,35 +72,14 @@ class Kept:
     kept: bool
 
 
-class SignatureIndex(Protocol):
-    """Which signatures were seen for a content: only to name the miss reason `signature`."""
-
-    def seen(self, content_id: bytes) -> Iterable[bytes]: ...
-    def note(self, content_id: bytes, signature: bytes) -> None: ...
-
-
-class RecentSignatures:
-    """The in-process index, for caches without a disk; the oldest contents are forgotten."""
-
-    def __init__(self, capacity: int = GHOSTS) -> None:
-        self._capacity = capacity
-        self._seen: dict[bytes, frozenset[bytes]] = {}
-
-    def seen(self, content_id: bytes) -> Iterable[bytes]:
-        return self._seen.get(content_id, ())
-
-    def note(self, content_id: bytes, signature: bytes) -> None:
-        self._seen[content_id] = self._seen.pop(content_id, frozenset()) | {signature}
-        while len(self._seen) > self._capacity:
-            self._seen.pop(next(iter(self._seen)), None)
-
-
 ABSENT = Lookup(None)
+
 
 # The most telling reason wins when tiers disagree.
 _TELLING = [
     MissReason.CORRUPT, MissReason.SIGNATURE, MissReason.DENIED, MissReason.EXPIRED, MissReason.STALE_LEASE,
-    MissReason.TIMEOUT, MissReason.TIER_DOWN, MissReason.EVICTED, MissReason.ABSENT,
+    MissReason.TIMEOUT, MissReason.TIER_DOWN, MissReason.BYPASSED, MissReason.ABSTAINED, MissReason.EVICTED,
+    MissReason.ABSENT,
 ]  # fmt: skip
 
 
@@ -132,10 +112,12 @@ class Store:
         self._ghost_lock = Lock()
         self._broadcast, self._doom, self._references = broadcast, doom, references
         self._catching_up = Lock()
+        self.changes = Changes()
         shared = broadcast.sequence if broadcast is not None else None
         self.memory = MemoryTier(
-            memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared, holds=references.holds
-        )
+            memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared, holds=references.holds,
+            catch_up=self.catch_up,
+        )  # fmt: skip
         self._last = self.lower[-1].name if self.lower else self.memory.name
 
     def _thaw(self, frame: Frame) -> Thawed:
@@ -145,11 +127,13 @@ class Store:
         """Pass an event on; remember what was evicted for space; what left the last tier needs nothing any more."""
         if isinstance(event, Evicted | Expired) and event.tier == self._last:
             self._references.unlink(event.key)
+        if isinstance(event, Stored):
+            self._ghosts.pop(event.key, None)
         if isinstance(event, Evicted) and event.reason is EvictReason.SPACE:
             with self._ghost_lock:
                 self._ghosts[event.key] = None
                 if len(self._ghosts) > GHOSTS:
-                    del self._ghosts[next(iter(self._ghosts))]
+                    self._ghosts.pop(next(iter(self._ghosts)), None)
         self._events.emit(event)
 
     def catch_up(self) -> None:
@@ -160,13 +144,25 @@ class Store:
         with self._catching_up:
             keys = broadcast.catch_up()
             self._doom(keys)
-            self.memory.drop([held.key for held in self.memory.scan()] if keys is None else keys)
+            lost = keys if keys is not None else [held.key for held in self.memory.scan()]
+            self.changes.mark(lost)
+            self.memory.drop(lost)
+            written: set[Key] = set()
+            for tier in self.lower:
+                if isinstance(tier, WriteBehind):
+                    written |= tier.forget(keys)
             self.memory.caught_up(broadcast.seen)
+        if written:  # readable for a moment after they were invalidated: whoever read them must forget them
+            self._tell([*written])
 
-    def find(self, keys: Sequence[Key]) -> list[Lookup]:
-        """Look all keys up, a batch a tier, in the order of `keys`."""
+    def find_near(self, keys: Sequence[Key], *, counted: bool = True) -> list[Lookup]:
+        """Look keys up in memory alone; never blocks for long."""
         self.catch_up()
-        found = [self._find_near(key) for key in keys]
+        return [self._find_near(key, counted) for key in keys]
+
+    def find(self, keys: Sequence[Key], *, counted: bool = True) -> list[Lookup]:
+        """Look all keys up, a batch a tier, in the order of `keys`. `counted`: memory hits count, and are uses."""
+        found = self.find_near(keys, counted=counted)
         for tier in self.lower:
             missing = [i for i, look in enumerate(found) if look.make is None]
             if not missing:
@@ -176,8 +172,8 @@ class Store:
                     found[i] = look
         return [self.name_miss(key, look) for key, look in zip(keys, found, strict=True)]
 
-    def _find_near(self, key: Key) -> Lookup:
-        entry = self.memory.entry(key)
+    def _find_near(self, key: Key, counted: bool) -> Lookup:
+        entry = self.memory.entry(key, counted=counted)
         if isinstance(entry, MissReason):
             return Lookup(None, reason=entry)
         value, make, _, frame, _ = entry
@@ -187,18 +183,14 @@ class Store:
         if owed := self._owed[id(tier)].settle(keys):
             asked = iter(self._find_below(tier, [key for key in keys if key not in owed]))
             return [Lookup(None, reason=MissReason.TIER_DOWN) if key in owed else next(asked) for key in keys]
-        before = self._broadcast.seen if self._broadcast is not None else 0
+        then = self.changes.now
         try:
-            looks = [self._accept(tier, key, found) for key, found in zip(keys, tier.get(keys), strict=True)]
-            if self._broadcast is not None and self._broadcast.seen != before:
-                # Another thread caught up between our read and our promotion, which may have undone its drop.
-                self.memory.drop(keys)
-            return looks
-        except (MMCacheError, OSError, ValueError) as error:
-            self.emit(Failed(tier.name, f"lookup failed: {error}"))
+            return [self._accept(tier, key, found, then) for key, found in zip(keys, tier.get(keys), strict=True)]
+        except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; the caller computes
+            self.emit(Failed(tier.name, f"lookup failed: {error!r}"))
             return [Lookup(None, reason=MissReason.TIER_DOWN)] * len(keys)
 
-    def _accept(self, tier: Tier, key: Key, found: Found | MissReason) -> Lookup:
+    def _accept(self, tier: Tier, key: Key, found: Found | MissReason, then: int) -> Lookup:
         if isinstance(found, MissReason):
             return Lookup(None, reason=found)
         if found.deadline is not None and found.deadline <= self._clock.monotonic():
@@ -211,7 +203,7 @@ class Store:
                 raise CorruptFrameError("its payload fails its checksum")
             make: Make = self._thaw(found.frame).value
             make()  # a decoder that fails must fail here, before the memory tier relies on it
-            refused = self.memory.put([found.frame], [found.deadline])[0]
+            moved = self.memory.promote(found.frame, found.deadline, lambda: self.changes.since(key, then))
         except UnsupportedValueError as error:
             self.emit(Failed(tier.name, f"cannot be rebuilt here: {error}", key))
             return Lookup(None, reason=MissReason.SIGNATURE)
@@ -219,7 +211,7 @@ class Store:
             self.emit(Failed(tier.name, f"cannot be decoded: {error}", key))
             self._drop_from(tier, [key])
             return Lookup(None, reason=MissReason.CORRUPT)
-        if refused is None:
+        if moved:
             self.emit(Moved(key, tier.name, self.memory.name))
         return Lookup(make, tier.name, frame=found.frame)
 
@@ -264,15 +256,19 @@ class Store:
                 self.drop([key])
                 self.emit(Refused(key, "cache", reason))
                 return Kept(make, False)
+            self.changes.mark([key])
             deadline = self._lifetime.deadline(key, facts, now) if ttl is None else now + ttl
             if deadline is not None and deadline <= now:
                 self.drop([key])
                 return Kept(make, False)
-            kept = self._report(key, self.memory, self.memory.put([frame], [deadline])[0], facts)
+            near = kept = self._report(key, self.memory, self.memory.put([frame], [deadline])[0], facts)
             for tier in self.lower:
                 hand = None if handed_over else partial(self._written, key, scope, done)
                 taken, handed = self._put_below(tier, frame, deadline, facts, hand)
                 kept, handed_over = kept or taken, handed_over or handed
+            if self.lower and not near:  # a reader may have promoted the older value meanwhile
+                self.changes.mark([key])
+                self.memory.drop([key])
             if not handed_over:
                 self._signatures.note(scope.content_id(key), scope.signature.digest)
             return Kept(make, kept)
@@ -295,14 +291,14 @@ class Store:
                 refused = tier.put_then(frame, deadline, done)
             else:
                 (refused,) = tier.put([frame], [deadline])
-        except (MMCacheError, OSError, ValueError) as error:
-            owed.add([key])  # it may still hold an older value
-            self.emit(Failed(tier.name, f"put failed: {error}", key))
+        except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; it may hold an older value
+            owed.add([key])
+            self.emit(Failed(tier.name, f"put failed: {error!r}", key))
             return False, False
         if refused is None:
             owed.forgive(key)
         else:
-            owed.add([key])
+            owed.refused(key)
         return self._report(key, tier, refused, facts), handed
 
     def _report(self, key: Key, tier: Tier, refused: RefuseReason | None, facts: Facts) -> bool:
@@ -315,14 +311,19 @@ class Store:
     def drop(self, keys: Iterable[Key]) -> int:
         """Forget keys in every tier; in how many tiers the fullest had them."""
         keys = list(keys)
-        return max(self.memory.drop(keys), *(self._drop_from(tier, keys) for tier in self.lower), 0)
+        self.changes.mark(keys)
+        dropped = max(self.memory.drop(keys), *(self._drop_from(tier, keys) for tier in self.lower), 0)
+        if self.lower:  # again: a reader may have promoted what it read before the lower tiers forgot it
+            self.changes.mark(keys)
+            self.memory.drop(keys)
+        return dropped
 
     def _drop_from(self, tier: Tier, keys: list[Key]) -> int:
         try:
             return tier.drop(keys)
-        except (MMCacheError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; the debt is remembered
             self._owed[id(tier)].add(keys)
-            self.emit(Failed(tier.name, f"drop failed: {error}", keys[0] if keys else None))
+            self.emit(Failed(tier.name, f"drop failed: {error!r}", keys[0] if keys else None))
             return 0
 
     def settle(self) -> None:
@@ -334,11 +335,47 @@ class Store:
                         Failed(tier.name, f"{left} blocks could not be dropped and may be served after a restart")
                     )
 
-    def publish(self, keys: Sequence[Key]) -> None:
-        """Make every other process of this machine forget `keys` too."""
+    def invalidate(self, keys: Sequence[Key]) -> int:
+        """Drop keys here and in every other process of this machine; how many were held.
+
+        Told first, so that nobody writes them any more; dropped; and told again, for whoever read them meanwhile.
+        """
+        self._tell(keys)
+        dropped = self.drop(keys)
+        self._tell(keys)
+        self.catch_up()
+        return dropped
+
+    def _tell(self, keys: Sequence[Key]) -> int:
+        """Make every process of this machine forget `keys`; the sequence number before."""
+        if self._broadcast is None:
+            return 0
+        try:
+            return self._broadcast.publish(keys)
+        except (MMCacheError, OSError) as error:
+            self.emit(Failed("invalidations", f"other processes were not told: {error}", keys[0] if keys else None))
+            return -1
+
+    def replaces(self, key: Key) -> bool:
+        """Whether other processes may hold an older value of `key` in their memory."""
+        if self._broadcast is None:
+            return False
+        return any(isinstance(found, Found) for found in self.lower[0].get([key]))
+
+    def tell_others(self, key: Key) -> None:
+        """A newer value of `key` is readable: other processes must forget theirs. This one keeps what it has."""
+        if (broadcast := self._broadcast) is None:
+            return
+        self.catch_up()
+        with self._catching_up:
+            if self._tell([key]) == broadcast.seen:  # else somebody spoke in between, and ours is forgotten as well
+                broadcast.seen += 1
+                self.memory.caught_up(broadcast.seen)
+
+    def close(self) -> None:
+        """Let go of the file that invalidations are told through."""
         if self._broadcast is not None:
-            self._broadcast.publish(keys)
-            self.catch_up()
+            self._broadcast.close()
 
     def each(self, action: Callable[[Tier], None]) -> None:
         """Do something to every tier; failures become events."""

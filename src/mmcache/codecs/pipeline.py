@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mmcache.codecs import torch_leaf
 from mmcache.codecs.chain import Chain, CodecSetting, Encoded, Recipe, choose
 from mmcache.codecs.raw import Raw
-from mmcache.codecs.structure import Built, Structures, flatten, unflatten
+from mmcache.codecs.structure import Built, Structures, flatten, own_bytes, unflatten
 from mmcache.model.block import ArraySpec
 from mmcache.model.errors import CorruptFrameError, UnsupportedValueError
 from mmcache.model.frame import ALIGNMENT, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameHeader, LeafHeader, aligned
@@ -33,6 +33,9 @@ MAX_AXES = 32
 MAX_DECODED_BYTES = 1 << 32
 """Bytes that the encoded leaves of one frame may decode to. Raw leaves are views and need no bound."""
 
+_HEADER_BYTES, _VIEW_BYTES, _TENSOR_BYTES, _ENCODED_BYTES = 440, 280, 530, 1000
+"""What a leaf takes, measured (CPython 3.11): header and its maker; array and buffer; a tensor's too; its recipe."""
+
 _SEALED_TREE = b"\x91\x05"
 """Stands for the skeleton when it is itself the last, encoded leaf."""
 
@@ -43,11 +46,13 @@ _unpack = msgspec.msgpack.Decoder().decode
 class Thawed(NamedTuple):
     """A frame made ready. `value()` gives a fresh value each call; nothing is decoded before it.
 
-    `constant`: the value is immutable, so one object may be handed to every caller.
+    `constant`: the value is immutable, so one object may be handed to every caller; it is decoded already. `held`:
+    bytes that the ready form takes besides the frame's payload and skeleton, about (a leaf's header is counted here).
     """
 
     value: Callable[[], object]
     constant: bool
+    held: int
 
 
 def freeze(
@@ -157,7 +162,11 @@ def thaw(frame: Frame, structures: Structures | None = None, *, share: bool = Fa
         skeleton = _unpack(tree)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptFrameError("a frame's skeleton is no msgpack") from error
-    return Thawed(*unflatten(skeleton, built, structures or Structures()))
+    ready = unflatten(skeleton, built, structures or Structures())
+    if ready.constant and skeleton == [0] and header.leaves[0].chain:
+        value = ready.make()
+        return Thawed(partial(_same, value), True, ready.held + own_bytes([value]))
+    return Thawed(*ready)
 
 
 def _leaf(leaf: LeafHeader, payload: memoryview, realm: Realm, place: int, share: bool) -> tuple[Built, int]:
@@ -182,10 +191,13 @@ def _leaf(leaf: LeafHeader, payload: memoryview, realm: Realm, place: int, share
     spec = ArraySpec(leaf.dtype, leaf.shape)
     if not leaf.chain:
         array = Raw().decode(data, spec)
-        return Built(*_given(kind, array, share)), 0
+        make, constant = _given(kind, array, share)
+        held = own_bytes([make()]) if constant else _TENSOR_BYTES if kind.startswith(torch_leaf.PREFIX) else _VIEW_BYTES
+        return Built(make, constant, _HEADER_BYTES + held), 0
     context = _context(realm, place, kind, leaf.dtype, leaf.shape)
     recipe = Recipe(spec, leaf.chain, leaf.length, context)
-    return Built(partial(_decoded, kind, recipe, data, share), kind in _IMMUTABLE), recipe.decoded_bytes
+    make = partial(_decoded, kind, recipe, data, share)
+    return Built(make, kind in _IMMUTABLE, _HEADER_BYTES + _ENCODED_BYTES), recipe.decoded_bytes
 
 
 _FLAT = {"bytes": ("|u1",), "str": ("|u1",), "tree": ("|u1",), "list": ("<f8", "<i8")}

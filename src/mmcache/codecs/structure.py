@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,11 @@ MAX_NODES = 1 << 17
 INLINE_STRING_BYTES = 256
 INLINE_LIST_ITEMS = 16
 """Longer strings, and longer lists of only floats or only ints, become leaves: the header stays small."""
+
+CLOSURE_BYTES = 250
+"""What a maker takes: function, cell, and its place in its parent (CPython 3.11)."""
+
+_INLINE = {type(None), bool, int, float, str}
 
 _LEAF, _LIST, _TUPLE, _DICT, _DECLARED = range(5)
 
@@ -238,10 +244,14 @@ def _restored(cls: type, fields: list[str], makers: list[Make], keys: list[str])
 
 
 class Built(NamedTuple):
-    """A skeleton made ready. `make` gives a fresh value each call; `constant`: immutable all through."""
+    """A skeleton made ready. `make` gives a fresh value each call; `constant`: immutable all through.
+
+    `held`: bytes that it takes besides payload and skeleton, about.
+    """
 
     make: Make
     constant: bool
+    held: int
 
 
 def unflatten(tree: Tree, leaves: Sequence[Built], structures: Structures) -> Built:
@@ -268,49 +278,83 @@ class _Build:
         if depth > MAX_DEPTH or self.nodes > MAX_NODES:
             raise CorruptFrameError("a stored value is nested too deeply, or has too many items")
         if tree is None or type(tree) in (bool, int, float, str):
-            return Built(lambda: tree, True)
+            return Built(lambda: tree, True, CLOSURE_BYTES + own_bytes([tree]))
         match tree:
             case [0] if self.leaves:
                 return self.leaves.pop()
+            case [1, list(nodes)] if self.inline(nodes, depth):
+                return Built(nodes.copy, False, CLOSURE_BYTES // 2 + getsizeof(nodes) + own_bytes(nodes))
             case [1, list(nodes)]:
-                makers = [built.make for built in self.all(nodes, depth)]
-                return Built(lambda: [make() for make in makers], False)
+                makers, held = _makers(self.all(nodes, depth))
+                return Built(lambda: [make() for make in makers], False, held)
             case [2, list(nodes)]:
                 return _tuple(self.all(nodes, depth))
             case [3, list(keys), list(nodes)]:
-                makers = self.named(keys, nodes, depth)
-                return Built(lambda: {key: make() for key, make in zip(keys, makers, strict=True)}, False)
+                _check_keys(keys, nodes)
+                if self.inline(nodes, depth):
+                    whole = dict(zip(keys, nodes, strict=True))
+                    return Built(whole.copy, False, CLOSURE_BYTES // 2 + getsizeof(whole) + own_bytes([*keys, *nodes]))
+                makers, held = _makers(self.all(nodes, depth), keys)
+                return Built(lambda: {key: make() for key, make in zip(keys, makers, strict=True)}, False, held)
             case [4, str(name), list(fields), list(nodes)]:
-                return self.declared(name, fields, self.named(fields, nodes, depth), [])
+                return self.declared(name, fields, nodes, [], depth)
             case [4, str(name), list(fields), list(nodes), list(keys)] if all(key in fields for key in keys):
-                return self.declared(name, fields, self.named(fields, nodes, depth), keys)
+                return self.declared(name, fields, nodes, keys, depth)
         raise CorruptFrameError("a stored value's skeleton has a node of no known form")
 
     def all(self, nodes: list[Tree], depth: int) -> list[Built]:
         return [self.node(node, depth + 1) for node in nodes]
 
-    def named(self, keys: list[Any], nodes: list[Tree], depth: int) -> list[Make]:
-        if len(keys) != len(nodes) or not {type(key) for key in keys} <= {str, int} or len(set(keys)) != len(keys):
-            raise CorruptFrameError("a stored value's keys do not fit its items")
-        return [built.make for built in self.all(nodes, depth)]
+    def inline(self, nodes: list[Any], depth: int) -> bool:
+        """Whether these are all plain values, which need no makers: a container of them is copied."""
+        if depth >= MAX_DEPTH or not _INLINE.issuperset(map(type, nodes)):
+            return False
+        self.nodes += len(nodes)
+        return self.nodes <= MAX_NODES
 
-    def declared(self, name: str, fields: list[Any], makers: list[Make], keys: list[Any]) -> Built:
+    def declared(self, name: str, fields: list[Any], nodes: list[Any], keys: list[Any], depth: int) -> Built:
+        _check_keys(fields, nodes)
+        makers, held = _makers(self.all(nodes, depth), fields)
         cls: Any = self.structures.find(name)
         declared = _fields(cls)
         if declared is None:
-            return Built(lambda: cls({f: make() for f, make in zip(fields, makers, strict=True)}), False)
+            return Built(lambda: cls({f: make() for f, make in zip(fields, makers, strict=True)}), False, held)
         if declared != fields:
             raise UnsupportedValueError(f"a stored {name} has the fields {fields}, the type now has {declared}")
         if keys and not issubclass(cls, dict):
             raise UnsupportedValueError(f"a stored {name} is a dict, the type now is not")
         if issubclass(cls, tuple):
-            return Built(lambda: cls._make([make() for make in makers]), False)
-        return Built(partial(_restored, cls, fields, makers, keys), False)
+            return Built(lambda: cls._make([make() for make in makers]), False, held)
+        return Built(partial(_restored, cls, fields, makers, keys), False, held)
+
+
+def _check_keys(keys: list[Any], nodes: list[Any]) -> None:
+    if len(keys) != len(nodes) or not {type(key) for key in keys} <= {str, int} or len(set(keys)) != len(keys):
+        raise CorruptFrameError("a stored value's keys do not fit its items")
+
+
+def _makers(parts: list[Built], keys: Sequence[object] = ()) -> tuple[list[Make], int]:
+    """The makers of a container's items, and what the container's own maker holds."""
+    makers = [built.make for built in parts]
+    held = CLOSURE_BYTES + getsizeof(makers) + sum([built.held for built in parts])
+    return makers, held + getsizeof(keys) + own_bytes(keys) if keys else held
 
 
 def _tuple(parts: list[Built]) -> Built:
-    makers = [built.make for built in parts]
+    makers, held = _makers(parts)
     if all(built.constant for built in parts):
-        whole = tuple(make() for make in makers)
-        return Built(lambda: whole, True)
-    return Built(lambda: tuple([make() for make in makers]), False)
+        whole = tuple([make() for make in makers])
+        within = [
+            part.held if type(item) is tuple else own_bytes([item]) for part, item in zip(parts, whole, strict=True)
+        ]
+        return Built(lambda: whole, True, CLOSURE_BYTES + getsizeof(whole) + sum(within))
+    return Built(lambda: tuple([make() for make in makers]), False, held)
+
+
+def own_bytes(values: Iterable[object]) -> int:
+    """Bytes of these immutable objects; those that the interpreter shares are free."""
+    return sum([
+        getsizeof(value)
+        for value in values
+        if not (value is None or type(value) is bool or (type(value) is int and -6 < value < 257))
+    ])  # fmt: skip

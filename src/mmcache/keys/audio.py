@@ -146,7 +146,10 @@ def _decode_av(raw: bytes, options: ContentOptions) -> Mono:
         with av.open(io.BytesIO(raw)) as container:
             if not container.streams.audio:
                 raise InvalidInputError("the file has no audio stream")
-            rate = container.streams.audio[0].codec_context.sample_rate
+            context = container.streams.audio[0].codec_context
+            if context is None:
+                raise InvalidInputError("the audio is of a codec that cannot be decoded here")
+            rate = context.sample_rate
             pcm = np.concatenate(list(_chunks(container, rate, options)) or [np.empty((0, 1), np.float32)])
     except InvalidInputError:
         raise

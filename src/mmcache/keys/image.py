@@ -51,6 +51,7 @@ _BROKEN = (
     EOFError,
     LookupError,
     ArithmeticError,
+    RuntimeError,  # AVIF
     struct.error,
     zlib.error,
 )

@@ -113,6 +113,8 @@ def _sampled(raw: bytes, options: ContentOptions) -> Iterator[Image]:
             if not container.streams.video:
                 raise InvalidInputError("the file has no video stream")
             context = container.streams.video[0].codec_context
+            if context is None:
+                raise InvalidInputError("the video is of a codec that cannot be decoded here")
             if context.width * context.height > options.max_pixels:  # before a frame is allocated
                 raise InvalidInputError(f"the video has more than max_pixels={options.max_pixels} pixels a frame")
             start: float | None = None

@@ -21,6 +21,7 @@ typedef struct {
     PyObject *entries;    /* dict: key -> (value, make, deadline, frame, size) */
     PyObject *clock;      /* callable giving monotonic seconds, or NULL for that of time.monotonic() */
     PyObject *below;      /* callable(key, default) for what is not here */
+    PyObject *catch_up;   /* callable() that applies other processes' invalidations, or NULL */
     PyObject **ring;      /* the last `capacity` keys hit, oldest overwritten */
     size_t capacity;      /* a power of two */
     size_t written, read; /* positions, counting up for ever */
@@ -49,11 +50,20 @@ static int expired(HitIndex *self, PyObject *deadline) /* 1 yes, 0 no, -1 error 
     return limit <= now;
 }
 
+static int behind(HitIndex *self)
+{
+    return self->shared.buf != NULL && __atomic_load_n((uint64_t *)self->shared.buf, __ATOMIC_ACQUIRE) != self->seen;
+}
+
 /* New reference; NULL without an exception set = not here. */
 static PyObject *find(HitIndex *self, PyObject *key)
 {
-    if (self->shared.buf != NULL && __atomic_load_n((uint64_t *)self->shared.buf, __ATOMIC_ACQUIRE) != self->seen)
-        return NULL; /* another process invalidated something: catch up first */
+    if (behind(self)) { /* another process invalidated something */
+        PyObject *done = self->catch_up == NULL ? NULL : PyObject_CallNoArgs(self->catch_up);
+        if (done == NULL && PyErr_Occurred()) return NULL;
+        Py_XDECREF(done);
+        if (behind(self)) return NULL;
+    }
     PyObject *entry = PyDict_GetItemWithError(self->entries, key);
     if (entry == NULL) return NULL;
     if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 5) {
@@ -82,29 +92,35 @@ static PyObject *find(HitIndex *self, PyObject *key)
     return result;
 }
 
-static int arguments_fit(Py_ssize_t count, const char *name)
+/* Borrowed reference to the default, or NULL with an exception: (key, default=None). */
+static PyObject *parse_default(PyObject *const *args, Py_ssize_t count, PyObject *names, const char *name)
 {
-    if (count == 1 || count == 2) return 1;
-    PyErr_Format(PyExc_TypeError, "%s(key, default=None, /) takes 1 or 2 arguments, got %zd", name, count);
-    return 0;
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    if (count == 1 && named == 0) return Py_None;
+    if (count == 2 && named == 0) return args[1];
+    if (count == 1 && named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "default") == 0)
+        return args[1];
+    PyErr_Format(PyExc_TypeError, "%s(key, default=None) got other arguments", name);
+    return NULL;
 }
 
-static PyObject *peek(HitIndex *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *peek(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (!arguments_fit(count, "peek")) return NULL;
+    PyObject *fallback = parse_default(args, count, names, "peek");
+    if (fallback == NULL) return NULL;
     PyObject *found = find(self, args[0]);
     if (found != NULL || PyErr_Occurred()) return found;
-    PyObject *fallback = count == 2 ? args[1] : Py_None;
     Py_INCREF(fallback);
     return fallback;
 }
 
-static PyObject *get(HitIndex *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *get(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
-    if (!arguments_fit(count, "get")) return NULL;
+    PyObject *fallback = parse_default(args, count, names, "get");
+    if (fallback == NULL) return NULL;
     PyObject *found = find(self, args[0]);
     if (found != NULL || PyErr_Occurred()) return found;
-    return PyObject_CallFunctionObjArgs(self->below, args[0], count == 2 ? args[1] : Py_None, NULL);
+    return PyObject_CallFunctionObjArgs(self->below, args[0], fallback, NULL);
 }
 
 static PyObject *touched(HitIndex *self, PyObject *key)
@@ -139,11 +155,11 @@ static PyObject *drain(HitIndex *self, PyObject *unused)
 
 static int init(HitIndex *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"entries", "below", "capacity", "clock", "shared", NULL};
-    PyObject *entries, *below, *clock = Py_None, *shared = Py_None;
+    static char *names[] = {"entries", "below", "capacity", "clock", "shared", "catch_up", NULL};
+    PyObject *entries, *below, *clock = Py_None, *shared = Py_None, *catch_up = Py_None;
     Py_ssize_t capacity;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!On|OO", names, &PyDict_Type, &entries, &below, &capacity, &clock,
-                                     &shared))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!On|OOO", names, &PyDict_Type, &entries, &below, &capacity, &clock,
+                                     &shared, &catch_up))
         return -1;
     if (capacity < 1 || (capacity & (capacity - 1)) != 0 || capacity > (1 << 24)) {
         PyErr_SetString(PyExc_ValueError, "capacity must be a power of two up to 2**24");
@@ -170,6 +186,7 @@ static int init(HitIndex *self, PyObject *args, PyObject *kwargs)
     self->entries = Py_NewRef(entries);
     self->below = Py_NewRef(below);
     self->clock = clock == Py_None ? NULL : Py_NewRef(clock);
+    self->catch_up = catch_up == Py_None ? NULL : Py_NewRef(catch_up);
     return 0;
 }
 
@@ -177,6 +194,7 @@ static int traverse(HitIndex *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->entries);
     Py_VISIT(self->below);
+    Py_VISIT(self->catch_up);
     Py_VISIT(self->clock);
     for (size_t i = 0; i < self->capacity; i++) Py_VISIT(self->ring[i]);
     return 0;
@@ -186,6 +204,7 @@ static int clear(HitIndex *self)
 {
     Py_CLEAR(self->entries);
     Py_CLEAR(self->below);
+    Py_CLEAR(self->catch_up);
     Py_CLEAR(self->clock);
     for (size_t i = 0; i < self->capacity; i++) Py_CLEAR(self->ring[i]);
     return 0;
@@ -212,8 +231,8 @@ static PyObject *new_index(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyMethodDef methods[] = {
-    {"peek", (PyCFunction)(void (*)(void))peek, METH_FASTCALL, "peek(key, default=None, /): the value held, or default."},
-    {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, "get(key, default=None, /): the value held, or below(key, default)."},
+    {"peek", (PyCFunction)(void (*)(void))peek, METH_FASTCALL | METH_KEYWORDS, "peek(key, default=None): the value held, or default."},
+    {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS, "get(key, default=None): the value held, or below(key, default)."},
     {"touched", (PyCFunction)touched, METH_O, "Record and count a hit of key."},
     {"drain", (PyCFunction)drain, METH_NOARGS, "Keys hit since the last drain, oldest first; the excess is lost."},
     {NULL, NULL, 0, NULL},

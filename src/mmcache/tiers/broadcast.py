@@ -75,18 +75,17 @@ class Broadcast:
         self.seen = self.sequence[0]
         forks.join(self)
 
-    def publish(self, keys: Sequence[Key]) -> None:
-        """Tell every process, this one included, to forget `keys`. Raises `TierError`."""
+    def publish(self, keys: Sequence[Key]) -> int:
+        """Tell every process, this one included, to forget `keys`; the sequence number before. Raises `TierError`."""
         with _turn.lock:
             try:
                 fd = self._opened()
             except FileNotFoundError:
-                self._append(keys)  # the folder was deleted: who has it mapped still hears
-                return
+                return self._append(keys)  # the folder was deleted: who has it mapped still hears
             except OSError as error:
                 raise TierError(f"cannot open {self._path}: {error}") from error
             with _locked(fd):
-                self._append(keys)
+                return self._append(keys)
 
     def _opened(self) -> int:
         if self._close is None:
@@ -94,12 +93,13 @@ class Broadcast:
             self._close, self._fd = weakref.finalize(self, os.close, fd), fd
         return self._fd
 
-    def _append(self, keys: Sequence[Key]) -> None:
+    def _append(self, keys: Sequence[Key]) -> int:
         sequence = self.sequence[0]
         for n, key in enumerate(keys):
             start = _KEYS + (sequence + n) % SLOTS * _KEY_BYTES
             self._map[start : start + _KEY_BYTES] = key
         self.sequence[0] = sequence + len(keys)
+        return sequence
 
     def catch_up(self) -> list[Key] | None:
         """Keys invalidated since the last call; None = too many, forget everything."""

@@ -32,10 +32,10 @@ class HitIndex(Protocol):
     seen: int
     """The shared sequence number that this process caught up with; while it differs, nothing is a hit."""
 
-    def peek(self, key: Key, default: Any = None, /) -> Any:
+    def peek(self, key: Key, /, default: Any = None) -> Any:
         """The value held and alive, else `default`."""
 
-    def get(self, key: Key, default: Any = None, /) -> Any:
+    def get(self, key: Key, /, default: Any = None) -> Any:
         """The value held and alive, else `below(key, default)`."""
 
     def touched(self, key: Key, /) -> None:
@@ -55,6 +55,7 @@ class PythonHitIndex:
         capacity: int,
         clock: Callable[[], float],
         shared: memoryview | None = None,
+        catch_up: Callable[[], object] | None = None,
     ) -> None:
         self._ring: deque[Key] = deque(maxlen=capacity)
         self._count = itertools.count()
@@ -67,9 +68,12 @@ class PythonHitIndex:
 
         self.seen = shared[0] if shared is not None else 0
 
-        def peek(key: Key, default: Any = None, /) -> Any:
+        def peek(key: Key, /, default: Any = None) -> Any:
             if shared is not None and shared[0] != self.seen:
-                return default
+                if catch_up is not None:
+                    catch_up()
+                if shared[0] != self.seen:
+                    return default
             entry = entry_of(key)
             if entry is None:
                 return default
@@ -80,7 +84,7 @@ class PythonHitIndex:
             count()
             return value if make is None else make()
 
-        def get(key: Key, default: Any = None, /) -> Any:
+        def get(key: Key, /, default: Any = None) -> Any:
             value = peek(key, missing)
             return below(key, default) if value is missing else value
 
@@ -103,11 +107,17 @@ class PythonHitIndex:
 
 
 def hit_index(
-    entries: dict[Key, Entry], below: Below, capacity: int, clock: Clock, shared: memoryview | None = None
+    entries: dict[Key, Entry],
+    below: Below,
+    capacity: int,
+    clock: Clock,
+    shared: memoryview | None = None,
+    catch_up: Callable[[], object] | None = None,
 ) -> HitIndex:
     """The compiled index where it was built, else the plain one. `capacity` is rounded up to a power of two.
 
-    `shared`: a view of one unsigned 64-bit number in shared memory (see `broadcast`).
+    `shared`: a view of one unsigned 64-bit number in shared memory (see `broadcast`); when it moved, `catch_up()` is
+    called, which applies what happened and sets `seen`.
     """
     capacity = 1 << (max(1, capacity) - 1).bit_length()
     if accelerated():
@@ -117,6 +127,8 @@ def hit_index(
             pass
         else:
             system = isinstance(clock, SystemClock)
-            made: HitIndex = compiled.HitIndex(entries, below, capacity, None if system else clock.monotonic, shared)
+            made: HitIndex = compiled.HitIndex(
+                entries, below, capacity, None if system else clock.monotonic, shared, catch_up
+            )
             return made
-    return PythonHitIndex(entries, below, capacity, clock.monotonic, shared)
+    return PythonHitIndex(entries, below, capacity, clock.monotonic, shared, catch_up)

@@ -68,6 +68,7 @@ class MemoryTier:
         below: Below = lambda key, default: default,
         shared: memoryview | None = None,
         holds: Callable[[Key], int] = lambda key: 0,
+        catch_up: Callable[[], object] | None = None,
     ) -> None:
         self.settings = settings
         self._policy = policy
@@ -81,7 +82,7 @@ class MemoryTier:
         self._pinned_bytes = 0
         self._lock = threading.RLock()
         self._closed = False
-        self._index = hit_index(self._entries, below, settings.recency_ring, self._clock, shared)
+        self._index = hit_index(self._entries, below, settings.recency_ring, self._clock, shared, catch_up)
         self.peek = self._index.peek
         """`peek(key, default=None)`: the value if it is here and alive. The hot path; takes no lock."""
         self.get_or_below = self._index.get
@@ -95,17 +96,20 @@ class MemoryTier:
 
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
         """See `Tier.get`. Counts a hit for each key found."""
-        self._check_open()
+        self.check_open()
         entries = [self.entry(key) for key in keys]
         return [e if isinstance(e, MissReason) else Found(e[3], e[2]) for e in entries]
 
     def look(self, key: Key) -> Found | MissReason:
         """Like `get` of one key, but no hit is counted and no recency changes."""
         entry = self._entries.get(key)
-        return MissReason.ABSENT if entry is None else Found(entry[3], entry[2])
+        if entry is None:
+            return MissReason.ABSENT
+        ended = entry[2] is not None and entry[2] <= self._clock.monotonic()
+        return MissReason.EXPIRED if ended else Found(entry[3], entry[2])
 
-    def entry(self, key: Key) -> Entry | MissReason:
-        """The entry of `key`, counted as a hit, or why there is none."""
+    def entry(self, key: Key, *, counted: bool = True) -> Entry | MissReason:
+        """The entry of `key`, or why there is none. `counted`: as a hit, and a use."""
         entry = self._entries.get(key)
         if entry is None:
             return MissReason.ABSENT
@@ -113,7 +117,8 @@ class MemoryTier:
         if deadline is not None and deadline <= self._clock.monotonic():
             self._expire(key, entry)
             return MissReason.EXPIRED
-        self._index.touched(key)
+        if counted:
+            self._index.touched(key)
         return entry
 
     def _expire(self, key: Key, entry: Entry) -> None:
@@ -124,11 +129,19 @@ class MemoryTier:
 
     def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
         """See `Tier.put`. Evicts first, so the limit holds at every moment."""
-        self._check_open()
+        self.check_open()
         with self._lock:
             now = self._clock.monotonic()
             self.maintain(now)
             return [self._put_one(frame, deadline, now) for frame, deadline in zip(frames, deadlines, strict=True)]
+
+    def promote(self, frame: Frame, deadline: Deadline, unless: Callable[[], bool]) -> bool:
+        """Put one frame that a lower tier gave, unless it was outdated meanwhile: asked under the lock."""
+        self.check_open()
+        with self._lock:
+            now = self._clock.monotonic()
+            self.maintain(now)
+            return not unless() and self._put_one(frame, deadline, now) is None
 
     def _put_one(self, frame: Frame, deadline: Deadline, now: float) -> RefuseReason | None:
         key, size = frame.key, charged_bytes(frame)
@@ -244,13 +257,13 @@ class MemoryTier:
 
     def drop(self, keys: Iterable[Key]) -> int:
         """See `Tier.drop`. Pinned blocks go too: a pin delays eviction, never invalidation."""
-        self._check_open()
+        self.check_open()
         with self._lock:
             return sum([self._remove(key) for key in keys])
 
     def scan(self) -> Iterator[Held]:
         """See `Tier.scan`."""
-        self._check_open()
+        self.check_open()
         for key, (_, _, deadline, frame, size) in list(self._entries.items()):
             h = frame.header
             yield Held(key, size, deadline, h.created, h.tenant, h.namespace, h.model, h.modality)
@@ -294,6 +307,7 @@ class MemoryTier:
             for key in list(self._entries):
                 self._remove(key)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise `TierClosedError` after `close()`."""
         if self._closed:
             raise TierClosedError("the memory tier is closed; open a new Cache")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from mmcache.forks import Lock
-from mmcache.model.errors import MMCacheError
 from mmcache.model.key import Key
 
 CAPACITY = 65_536
-"""Beyond so many debts the tier is not read at all by this process."""
+"""Beyond so many debts that cannot be settled the tier is not read at all by this process."""
 
 
 class OwedDrops:
@@ -25,6 +24,11 @@ class OwedDrops:
         with self._lock:
             self._keys.update(keys)
 
+    def refused(self, key: Key) -> None:
+        """The tier refused a newer value of `key`: an older one must go, now or later."""
+        self.add([key])
+        self.settle([key])
+
     def forgive(self, key: Key) -> None:
         """The tier took a newer value of `key`."""
         if self._keys:
@@ -37,7 +41,7 @@ class OwedDrops:
             if self._keys:
                 try:
                     self._drop(list(self._keys))
-                except (MMCacheError, OSError):
+                except Exception:  # noqa: BLE001
                     return len(self._keys)
                 self._keys.clear()
         return 0
@@ -47,14 +51,14 @@ class OwedDrops:
         if not self._keys:
             return set()
         keys = set(keys)
+        if len(self._keys) > CAPACITY and self.settle_all() > CAPACITY:
+            return keys
         with self._lock:
             due = keys & self._keys
-            if len(self._keys) > CAPACITY:
-                return keys
             if due:
                 try:
                     self._drop(list(due))
-                except (MMCacheError, OSError):
+                except Exception:  # noqa: BLE001 - a plug-in's tier may raise anything; it is owed still
                     return due
                 self._keys -= due
         return set()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from mmcache import forks
 from mmcache.model.clock import Clock, SystemClock
-from mmcache.model.errors import MMCacheError, TierClosedError
+from mmcache.model.errors import TierClosedError
 from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
@@ -31,6 +31,7 @@ class WriteBehind:
         backlog_bytes: int,
         emit: Callable[[Event], None] = lambda event: None,
         clock: Clock | None = None,
+        catch_up: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = inner.name
         self.inner = inner
@@ -39,6 +40,7 @@ class WriteBehind:
         self._backlog_bytes = backlog_bytes
         self._emit = emit
         self._clock = clock or SystemClock()
+        self._catch_up = catch_up
         self._closed = False
         self.owed = OwedDrops(inner.drop)
         self._reset()
@@ -51,6 +53,8 @@ class WriteBehind:
         self._pending: dict[Key, tuple[Frame, Deadline, Done | None]] = {}
         self._writing: dict[Key, tuple[Frame, Deadline, Done | None]] = {}
         self._pending_bytes = 0
+        self._last: set[Key] = set()
+        """Keys of the last batch, until invalidations by other processes were looked for after it."""
         self._thread: threading.Thread | None = None
 
     def put_then(self, frame: Frame, deadline: Deadline, done: Done | None) -> RefuseReason | None:
@@ -70,10 +74,8 @@ class WriteBehind:
                     replaced = old[2]
                 self._pending[frame.key] = (frame, deadline, done)
                 self._pending_bytes += frame.size
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=f"mmcache-{self.name}", daemon=True)
-                    self._thread.start()
                 self._changed.notify_all()
+                self._ensure_thread()
         if replaced is not None:
             replaced()
         if reason is not None:
@@ -82,6 +84,17 @@ class WriteBehind:
             if done is not None:
                 done()
         return reason
+
+    def _ensure_thread(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            return
+        thread = threading.Thread(target=self._run, name=f"mmcache-{self.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is ending: the next put tries again
+            self._emit(Failed(self.name, f"writes wait for a thread: {error}"))
+        else:
+            self._thread = thread
 
     def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
         """See `Tier.put`."""
@@ -93,31 +106,46 @@ class WriteBehind:
                 self._changed.wait_for(lambda: bool(self._pending) or self._closed)
                 if not self._pending:
                     return
+            # Before: what was invalidated meanwhile is not written. After: nor does it stay, had it been on its way.
+            self._catch_up()
             self._write_batch()
+            self._catch_up()
+            self._last = set()
 
     def _write_batch(self) -> None:
         with self._write_lock:
             with self._changed:
                 batch = self._writing = self._pending
                 self._pending, self._pending_bytes = {}, 0
+                self._last = set(batch)
             try:
                 frames, deadlines = [f for f, _, _ in batch.values()], [d for _, d, _ in batch.values()]
                 for key, reason in zip(batch, self.inner.put(frames, deadlines), strict=True):
                     if reason is None:
                         self.owed.forgive(key)
-                    else:  # its older value must not outlive it
-                        self.owed.add([key])
+                    else:
+                        self.owed.refused(key)
                         self._emit(Refused(key, self.name, reason))
-            except (MMCacheError, OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a tier raises, the thread goes on
                 self.owed.add(batch)
-                self._emit(Failed(self.name, f"{len(batch)} writes lost: {error}"))
-            finally:
-                with self._changed:
-                    self._writing = {}
-                    self._changed.notify_all()
-                for _, _, done in batch.values():
-                    if done is not None:
-                        done()
+                self._emit(Failed(self.name, f"{len(batch)} writes lost: {error!r}"))
+            with self._changed:
+                self._writing = {}
+                self._changed.notify_all()
+        for _, _, done in batch.values():  # without the lock: `done` may itself drop, or publish
+            if done is not None:
+                done()
+
+    def forget(self, keys: Collection[Key] | None) -> set[Key]:
+        """Other processes invalidated `keys` (None = all): drop what is on its way; which may have been written."""
+        with self._changed:
+            if keys is None:
+                keys = [*self._pending, *self._last]
+            waiting = [key for key in keys if key in self._pending]
+            written = self._last.intersection(keys)
+        if waiting or written:
+            self.drop({*waiting, *written})
+        return written
 
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
         """See `Tier.get`; pending writes are visible."""
@@ -166,8 +194,12 @@ class WriteBehind:
         return self.inner.scan()
 
     def _drain(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._pending and not self._writing)
+        while True:
+            with self._changed:
+                if self._pending:
+                    self._ensure_thread()
+                if self._changed.wait_for(lambda: not self._pending and not self._writing, timeout=1.0):
+                    return
 
     def flush(self) -> None:
         """Return when every accepted put is durable."""
@@ -207,6 +239,8 @@ class WriteBehind:
             thread = self._thread
         if thread is not None:
             thread.join()
+        if self._pending:  # there was no thread to be had
+            self._write_batch()
         self.inner.close()
 
 
