@@ -105,6 +105,14 @@ def test_pyav_reads_what_soundfile_cannot() -> None:
         of(film([noise(16, 16)]), "audio")
 
 
+def test_a_codec_that_nobody_knows_is_refused() -> None:
+    raw = bytearray(wave(tone(16000), 16000, "WAV", "FLOAT"))
+    raw[20:22] = b"\xef\xbe"  # the format's number
+    for decode in (audio.decode, audio._decode_av):
+        with pytest.raises(InvalidInputError):
+            decode(bytes(raw), ContentOptions())
+
+
 def film(frames: list[Image.Image], rate: int = 2, format: str = "matroska", codec: str = "ffv1") -> bytes:
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=format) as container:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 from tests.unit.keys.media import ContentOptions, encoded, noise, of, same
 
 from mmcache.model.errors import InvalidInputError
@@ -173,7 +173,8 @@ def test_every_truncation_is_refused_or_whole(format: str) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_damaged_bytes_never_escape_the_error_tree() -> None:
     generator = np.random.default_rng(7)
-    for format in ("PNG", "JPEG", "BMP", "TIFF", "WEBP", "GIF", "TGA", "PPM", "JPEG2000", "PCX", "ICO"):
+    formats = ["PNG", "JPEG", "BMP", "TIFF", "WEBP", "GIF", "TGA", "PPM", "JPEG2000", "PCX", "ICO"]
+    for format in [*formats, *(["AVIF"] if features.check("avif") else [])]:
         raw = bytearray(encoded(noise(32, 32), format))
         for _ in range(40):
             damaged = bytearray(raw)
