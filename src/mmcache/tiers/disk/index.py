@@ -207,7 +207,7 @@ class Index:
         if env is None or file is None:
             return
         try:
-            gone = not os.path.samestat((Path(env.path()) / "data.mdb").stat(), file)
+            gone = not os.path.samestat(os.stat(os.path.join(env.path(), "data.mdb")), file)
         except OSError as error:
             gone = isinstance(error, FileNotFoundError | NotADirectoryError)
         if gone:
@@ -277,10 +277,12 @@ class Index:
         for _ in range(100):
             try:
                 path = self._find()
-                self._env, self._dbs = self._open_at(path)
-                self._path = path
-                self._file = (Path(self._env.path()) / "data.mdb").stat()
+                env, self._dbs = self._open_at(path)
+                self._path, self._file = path, (path / "data.mdb").stat()
+                self._env = env
                 return
+            except _Moved:
+                continue
             except lmdb.MapResizedError:  # another process is growing it right now
                 self._map_bytes *= 2
             except _BROKEN as error:
@@ -324,11 +326,12 @@ class Index:
         except lmdb.Error:
             env.close()
             raise
-        if moved is not None and not read_only:  # its replacement was finished, the pointer was not
+        if moved is not None and not read_only:  # its replacement was finished, the pointer perhaps was not
             env.close()
             with self._layout.changing():
-                self._layout.use(self._layout.root / moved.decode())
-            return self._open_at(self._layout.root / moved.decode())
+                if self._layout.current() == path:  # else others have moved on meanwhile, maybe farther than that
+                    self._layout.use(self._layout.root / moved.decode())
+            raise _Moved
         return env, dbs
 
     def _replace_broken(self, problem: Exception) -> None:
