@@ -130,7 +130,10 @@ class Cache:
                 self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit)
                 broadcast = Broadcast(self.root / "invalidations")
                 self.memo, claims = self._disk.memo, self._disk.claims
-                behind = WriteBehind(self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit, clock=self._clock)
+                behind = WriteBehind(
+                    self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit, clock=self._clock,
+                    catch_up=self._catch_up,
+                )  # fmt: skip
                 tiers.insert(0, behind)
 
         self.structures = Structures()
@@ -166,6 +169,9 @@ class Cache:
 
     def _emit(self, event: Any) -> None:
         self._store.emit(event)
+
+    def _catch_up(self) -> None:
+        self._store.catch_up()
 
     # Keys and encoders ----------------------------------------------------------------------------------------------
 

@@ -110,7 +110,9 @@ class WriteBehind:
             self._catch_up()
             self._write_batch()
             self._catch_up()
-            self._last = set()
+            with self._changed:
+                self._last = set()
+                self._changed.notify_all()
 
     def _write_batch(self) -> None:
         with self._write_lock:
@@ -198,7 +200,7 @@ class WriteBehind:
             with self._changed:
                 if self._pending:
                     self._ensure_thread()
-                if self._changed.wait_for(lambda: not self._pending and not self._writing, timeout=1.0):
+                if self._changed.wait_for(lambda: not (self._pending or self._writing or self._last), timeout=1.0):
                     return
 
     def flush(self) -> None:
@@ -241,6 +243,7 @@ class WriteBehind:
             thread.join()
         if self._pending:  # there was no thread to be had
             self._write_batch()
+            self._catch_up()
         self.inner.close()
 
 
