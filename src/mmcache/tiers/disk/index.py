@@ -203,17 +203,16 @@ class Index:
 
     def follow(self) -> None:
         """Leave an index whose file was deleted or exchanged under it: nobody else sees what is written there."""
-        env, file, gone = self._env, self._file, False
+        env, file = self._env, self._file
         if env is None or file is None:
             return
         try:
             gone = not os.path.samestat(os.stat(os.path.join(env.path(), "data.mdb")), file)
         except OSError as error:
             gone = isinstance(error, FileNotFoundError | NotADirectoryError)
-        if gone:
-            with self._lock:
-                if self._env is env:
-                    self._close()
+        with self._lock:
+            if gone and self._env is env:
+                self._close()
 
     def sync(self) -> None:
         """Return when all commits are on the disk. Raises `TierError`."""
@@ -278,8 +277,7 @@ class Index:
             try:
                 path = self._find()
                 env, self._dbs = self._open_at(path)
-                self._path, self._file = path, (path / "data.mdb").stat()
-                self._env = env
+                self._path, self._file, self._env = path, (path / "data.mdb").stat(), env
                 return
             except _Moved:
                 continue
