@@ -114,7 +114,8 @@ class Cache:
         self._closed = False
 
         claims: Claims | None = None
-        broadcast: Broadcast | None = None
+        self._broadcast: Broadcast | None = None
+        self._behind: WriteBehind | None = None
         tiers = list(lower)
         self.root = None if root is None else Path(root).expanduser()
         self._disk = None
@@ -127,14 +128,14 @@ class Cache:
                 from mmcache.tiers.disk import DiskTier  # lmdb only where there is a disk tier
 
                 limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
-                self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit)
-                broadcast = Broadcast(self.root / "invalidations")
+                self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit, outdated=self._outdated)
+                self._broadcast = Broadcast(self.root / "invalidations")
                 self.memo, claims = self._disk.memo, self._disk.claims
-                behind = WriteBehind(
+                self._behind = WriteBehind(
                     self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit, clock=self._clock,
                     catch_up=self._catch_up,
                 )  # fmt: skip
-                tiers.insert(0, behind)
+                tiers.insert(0, self._behind)
 
         self.structures = Structures()
         for returned in returns:
@@ -152,7 +153,7 @@ class Cache:
             events=self.events,
             signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
             below=self._get_below,
-            broadcast=broadcast,
+            broadcast=self._broadcast,
             doom=self._flights.doom,
             references=self._references,
         )
@@ -170,8 +171,14 @@ class Cache:
     def _emit(self, event: Any) -> None:
         self._store.emit(event)
 
-    def _catch_up(self) -> None:
-        self._store.catch_up()
+    def _catch_up(self) -> int:
+        return self._store.catch_up()
+
+    def _outdated(self) -> list[Key] | None:
+        """What was invalidated since the batch that is being written was taken."""
+        assert self._behind is not None
+        assert self._broadcast is not None
+        return self._broadcast.since(self._behind.caught_up)
 
     # Keys and encoders ----------------------------------------------------------------------------------------------
 

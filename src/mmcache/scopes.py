@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from blake3 import blake3
 
-from mmcache.codecs.pipeline import Chain, CodecSetting, choose
+from mmcache.codecs.pipeline import Chain, CodecSetting, choose, sealed
 from mmcache.forks import Lock
 from mmcache.keys.realm import RealmKeys
 from mmcache.model.errors import InvalidInputError
@@ -93,6 +93,6 @@ class Scopes:
             return False
         scope = self.find(key)
         if scope is not None:
-            return header.signature == scope.signature.digest
+            return header.signature == scope.signature.digest and (not scope.chain.seals or sealed(header))
         salt = self._realms.salt(header.tenant, header.namespace)
         return self._realms.scope_of(salt, header.signature) == key.scope

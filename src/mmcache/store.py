@@ -136,11 +136,14 @@ class Store:
                     self._ghosts.pop(next(iter(self._ghosts)), None)
         self._events.emit(event)
 
-    def catch_up(self) -> None:
-        """Apply what other processes of this machine invalidated: memory forgets it, flights do not store it."""
+    def catch_up(self) -> int:
+        """Apply what other processes of this machine invalidated: memory forgets it, flights do not store it.
+
+        Returns the sequence number that this process has caught up with at least.
+        """
         broadcast = self._broadcast
         if broadcast is None or broadcast.sequence[0] == self.memory.seen:
-            return
+            return self.memory.seen
         with self._catching_up:
             keys = broadcast.catch_up()
             self._doom(keys)
@@ -154,6 +157,7 @@ class Store:
             self.memory.caught_up(broadcast.seen)
         if written:  # readable for a moment after they were invalidated: whoever read them must forget them
             self._tell([*written])
+        return self.memory.seen
 
     def find_near(self, keys: Sequence[Key], *, counted: bool = True) -> list[Lookup]:
         """Look keys up in memory alone; never blocks for long."""

@@ -12,17 +12,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from mmcache import plugins
 from mmcache.codecs import torch_leaf
 from mmcache.codecs.chain import Chain, CodecSetting, Encoded, Recipe, choose
 from mmcache.codecs.raw import Raw
 from mmcache.codecs.structure import Built, Structures, flatten, own_bytes, unflatten
 from mmcache.model.block import ArraySpec
-from mmcache.model.errors import CorruptFrameError, UnsupportedValueError
+from mmcache.model.errors import CorruptFrameError, UnknownPluginError, UnsupportedValueError
 from mmcache.model.frame import ALIGNMENT, MAX_HEADER_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameHeader, LeafHeader, aligned
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 
-__all__ = ["Chain", "CodecSetting", "Thawed", "choose", "freeze", "thaw"]
+__all__ = ["Chain", "CodecSetting", "Thawed", "choose", "freeze", "sealed", "thaw"]
 
 Array = npt.NDArray[np.generic]
 Realm = tuple[bytes, bytes, str, str]
@@ -167,6 +168,22 @@ def thaw(frame: Frame, structures: Structures | None = None, *, share: bool = Fa
         value = ready.make()
         return Thawed(partial(_same, value), True, ready.held + own_bytes([value]))
     return Thawed(*ready)
+
+
+def sealed(header: FrameHeader) -> bool:
+    """Whether all of a value is encrypted, skeleton included. A cache that encrypts believes no other frame: whoever
+    can write to its folder could have made it."""
+    leaves = header.leaves
+    whole = bytes(header.tree) == _SEALED_TREE and bool(leaves) and leaves[-1].kind == "tree"
+    return whole and all(any(_seals(step.name) for step in leaf.chain) for leaf in leaves)
+
+
+@lru_cache(maxsize=64)
+def _seals(codec: str) -> bool:
+    try:
+        return bool(getattr(plugins.load("codecs", codec), "seals", False))
+    except UnknownPluginError:
+        return False
 
 
 def _leaf(leaf: LeafHeader, payload: memoryview, realm: Realm, place: int, share: bool) -> tuple[Built, int]:

@@ -103,10 +103,14 @@ class Broadcast:
 
     def catch_up(self) -> list[Key] | None:
         """Keys invalidated since the last call; None = too many, forget everything."""
-        start, end = self.seen, self.sequence[0]
+        start, self.seen = self.seen, self.sequence[0]
+        return self.since(start, self.seen)
+
+    def since(self, start: int, end: int | None = None) -> list[Key] | None:
+        """Keys invalidated from the sequence number `start` on (up to `end`); None = too many to know."""
+        end = self.sequence[0] if end is None else end
         places = [_KEYS + n % SLOTS * _KEY_BYTES for n in range(start, end)] if end - start <= SLOTS else []
         keys = [Key.from_bytes(self._map[place : place + _KEY_BYTES]) for place in places]
-        self.seen = end
         lost = self.sequence[0] - start > SLOTS  # overwritten before, or while, we read
         return None if lost else keys
 

@@ -31,7 +31,7 @@ class WriteBehind:
         backlog_bytes: int,
         emit: Callable[[Event], None] = lambda event: None,
         clock: Clock | None = None,
-        catch_up: Callable[[], None] = lambda: None,
+        catch_up: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = inner.name
         self.inner = inner
@@ -41,6 +41,8 @@ class WriteBehind:
         self._emit = emit
         self._clock = clock or SystemClock()
         self._catch_up = catch_up
+        self.caught_up = 0
+        """Invalidations up to this sequence number were applied before the running batch was taken."""
         self._closed = False
         self.owed = OwedDrops(inner.drop)
         self._reset()
@@ -107,7 +109,7 @@ class WriteBehind:
                 if not self._pending:
                     return
             # Before: what was invalidated meanwhile is not written. After: nor does it stay, had it been on its way.
-            self._catch_up()
+            self.caught_up = self._catch_up()
             self._write_batch()
             self._catch_up()
             with self._changed:

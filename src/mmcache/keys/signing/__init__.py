@@ -35,7 +35,7 @@ def describe(model: Any, *, version: str | None = None, schema: Any = None, **fi
     | model | identified by |
     |---|---|
     | a string | itself: an explicit version |
-    | `torch.nn.Module`, also of transformers | weights, buffers, attributes, configuration, hub commit if known |
+    | `torch.nn.Module`, also of transformers | weights, buffers, attributes, hooks, `forward`'s code, configuration |
     | bound method of one | that, and the method's name |
     | transformers processor, tokenizer; `tokenizers.Tokenizer` | its configuration and vocabulary |
     | `(model, processor)` | both |

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from mmcache.model.frame import Buffer
@@ -11,6 +11,9 @@ from mmcache.tiers.disk.index import Tables
 from mmcache.tiers.disk.ledger import Ledger
 from mmcache.tiers.disk.memo import IndexMap
 from mmcache.tiers.disk.record import Record
+
+Outdated = Callable[[], Collection[Key] | None]
+"""Keys that were invalidated after their frames were handed over; None = perhaps all."""
 
 
 class Pending(NamedTuple):
@@ -31,11 +34,17 @@ class Batch(NamedTuple):
     ended: dict[Key, bytes]
     waiting: list[tuple[IndexMap, list[tuple[bytes, bytes]]]]
 
-    def apply(self, tables: Tables, unlink: Callable[[Iterable[int]], None]) -> list[Key]:
-        """Do it; the keys that ended. Raises `SegmentGoneError`."""
-        ledger = Ledger(tables)
+    def apply(self, tables: Tables, unlink: Callable[[Iterable[int]], None], outdated: Outdated) -> list[Key]:
+        """Do it; the keys that ended. Raises `SegmentGoneError`.
+
+        `outdated` is asked inside the transaction, which excludes all other writers: who invalidates first tells, and
+        then drops, so an outdated block is either refused here or dropped there.
+        """
+        ledger, old = Ledger(tables), outdated() if self.pending else ()
         for entry in self.pending:
-            if entry.replaces is None:
+            if entry.replaces is None and (old is None or entry.key in old):
+                ledger.drop(entry.key)
+            elif entry.replaces is None:
                 ledger.put(entry.key, entry.record)
             else:
                 ledger.move(entry.key, entry.replaces, entry.record)

@@ -18,6 +18,7 @@ from mmcache.model.key import PART_BYTES, Key
 from mmcache.settings import DiskSettings
 from mmcache.tiers.base import Claims, Deadline, Found, Held, TierStats
 from mmcache.tiers.disk.audit import EraseReport, VerifyReport, erase, verify
+from mmcache.tiers.disk.batch import Outdated
 from mmcache.tiers.disk.claims import FileClaims
 from mmcache.tiers.disk.eviction import Order
 from mmcache.tiers.disk.index import Index
@@ -54,9 +55,12 @@ class DiskTier:
         clock: Clock = SystemClock(),  # noqa: B008  (stateless)
         emit: Callable[[Event], None] = ignore,
         policy_order: Order | None = None,
+        outdated: Outdated = tuple,
     ) -> None:
         """Open or create `root` (mode 0700; `~` is expanded).
 
+        `outdated` names keys that were invalidated since the frames of a running `put` were handed over (None = perhaps
+        all): they are not stored.
         `policy_order` may rank the blocks of candidate segments, the first to go first; without it recency and cost per
         byte decide. Raises `FormatVersionError` for a folder of a newer mmcache, `TierError` for one that is unusable;
         a folder that cannot be written serves what it holds and refuses puts.
@@ -76,7 +80,7 @@ class DiskTier:
         self._mappings: dict[int, Mapping] = {}
         self._parsed: dict[Key, tuple[bytes, Found]] = {}
         self._writer = Writer(
-            self._layout, self._index, settings, clock, emit, self._unmap, policy_order, (memo, notes)
+            self._layout, self._index, settings, clock, emit, self._unmap, policy_order, (memo, notes), outdated
         )
         self._touched = self._writer.touched
         self._closed = False

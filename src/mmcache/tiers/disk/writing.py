@@ -21,7 +21,7 @@ from mmcache.model.frame import Buffer, Frame
 from mmcache.model.key import Key
 from mmcache.settings import DiskSettings
 from mmcache.tiers.base import Deadline
-from mmcache.tiers.disk.batch import Batch, Pending
+from mmcache.tiers.disk.batch import Batch, Outdated, Pending
 from mmcache.tiers.disk.eviction import NoRoomError, Order, Plan, Reclaimer
 from mmcache.tiers.disk.index import Index, Tables, is_full
 from mmcache.tiers.disk.layout import Layout
@@ -46,15 +46,16 @@ class Writer:
     def __init__(
         self, layout: Layout, index: Index, settings: DiskSettings, clock: Clock,
         emit: Callable[[Event], None], unmap: Callable[[], None], order: Order | None, maps: Sequence[IndexMap],
+        outdated: Outdated,
     ) -> None:  # fmt: skip
         self._layout, self._index, self._settings = layout, index, settings
-        self._clock, self._emit, self._unmap, self._order, self._maps = clock, emit, unmap, order, maps
+        self._clock, self._emit, self._unmap, self._outdated = clock, emit, unmap, outdated
+        self._order, self._maps = order, maps
         self._segment_bytes = min(settings.segment_bytes, settings.limit_bytes // _SEGMENTS_AT_LEAST) // _PAGE * _PAGE
         self._lock = threading.RLock()
         self._segment: Segment | None = None
         self._unsynced: list[Segment] = []
-        self._unsynced_bytes = 0
-        self._files_changed = True
+        self._unsynced_bytes, self._files_changed = 0, True
         self._pending: list[Pending] = []
         self._lost: dict[Key, RefuseReason] = {}
         self._events: list[Event] = []
@@ -128,7 +129,7 @@ class Writer:
                 return
             self._pending = []
             try:
-                gone = self._index.update(partial(batch.apply, unlink=self._unlink))
+                gone = self._index.update(partial(batch.apply, unlink=self._unlink, outdated=self._outdated))
             except SegmentGoneError:
                 self._abandon()
                 try:
