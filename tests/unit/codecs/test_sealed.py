@@ -19,6 +19,14 @@ KEY = b"k" * 32
 VALUE = {"a": np.ones(100, np.float32), "b": np.zeros((0, 3)), "c": "text"}
 
 
+CALLS: list[str] = []
+
+
+def embed(text: str) -> Any:
+    CALLS.append(text)
+    return np.full(3000, len(CALLS), np.float32)
+
+
 def header(chain: Chain | None) -> FrameHeader:
     return freeze(
         VALUE, key=Key(b"s" * 16, b"d" * 16), signature=Signature(), modality="text", tenant="t", namespace="n",
@@ -42,12 +50,7 @@ def test_only_what_is_encrypted_whole_is_sealed() -> None:
 
 
 def test_a_frame_in_the_clear_is_a_miss_for_a_cache_that_encrypts(tmp_path: Path) -> None:
-    calls = [0]
-
-    def embed(text: str) -> Any:
-        calls[0] += 1
-        return np.full(3000, calls[0], np.float32)
-
+    CALLS.clear()
     for chain, expected in (("raw", 1), (Chain(AESGCM(KEY)), 2), (Chain(AESGCM(KEY)), 2)):
         with Cache(tmp_path / "cache", memory="1MiB", disk="4MiB", codec=chain) as cache:
-            assert cache.wrap(embed, modality="text", signature=Signature(model_version="v1"))("words")[0] == expected
+            assert cache.wrap(embed, modality="text", signature="v1")("words")[0] == expected
