@@ -347,8 +347,6 @@ class Cache:
         """Write what is pending, make it durable, release files and threads. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._store.settle()
-            self._store.each(lambda tier: tier.close())
             self._store.close()
 
     def __enter__(self) -> Self:

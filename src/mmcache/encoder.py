@@ -79,13 +79,8 @@ def wrapped(cache: Cache, options: WrapOptions, function: Callable[..., Any]) ->
     signature = options.get("signature")
     if isinstance(signature, str) and not signature:
         raise UnversionedModelError("signature='' names no version; pass e.g. signature='my-model 1.0'")
-    if unknown := set(options) - set(WrapOptions.__annotations__):
-        raise SettingsError(
-            f"wrap has no option {', '.join(sorted(unknown))}; it has {', '.join(WrapOptions.__annotations__)}"
-        )
-    modality = options.get("modality")
-    if modality not in MODALITIES:
-        raise SettingsError(f"wrap needs modality=, one of {', '.join(MODALITIES)}; got {modality!r}")
+    if (modality := options["modality"]) not in MODALITIES:
+        raise SettingsError(f"modality is one of {', '.join(MODALITIES)}, not {modality!r}")
     described = Signature.of(function if signature is None else signature)
     if not described.function:  # or two functions of one model, or of one version string, would share
         described = replace(described, function=function_identity(function))

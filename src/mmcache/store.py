@@ -377,13 +377,15 @@ class Store:
                 self.memory.caught_up(broadcast.seen)
 
     def close(self) -> None:
-        """Let go of the file that invalidations are told through."""
+        """Close every tier, memory last: the lower ones still write; then the file that invalidations go through."""
+        self.settle()
+        self.each(lambda tier: tier.close(), [*self.lower, self.memory])
         if self._broadcast is not None:
             self._broadcast.close()
 
-    def each(self, action: Callable[[Tier], None]) -> None:
+    def each(self, action: Callable[[Tier], None], tiers: Sequence[Tier] | None = None) -> None:
         """Do something to every tier; failures become events."""
-        for tier in (self.memory, *self.lower):
+        for tier in (self.memory, *self.lower) if tiers is None else tiers:
             try:
                 action(tier)
             except (MMCacheError, OSError) as error:
