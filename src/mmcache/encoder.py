@@ -287,16 +287,18 @@ class Encoder:
         return self.batch(pieces, *arguments, stack=stack, **keywords)
 
     def _size(self, content: Content) -> tuple[int, int]:
-        memo, label = self._cache.memo, b"size" + content.digest
+        """(width, height) of a picture: remembered under a MAC, so that a damaged memo decodes again and never lies."""
+        memo, salt = self._cache.memo, self._scope("").salt
+        label = b"size" + content.digest
         known = memo.recall(label)
-        if known is not None and len(known) == 8:
-            return int.from_bytes(known[:4], "big"), int.from_bytes(known[4:], "big")
+        if known is not None and known[8:] == blake3(label + known[:8], key=salt).digest(length=16):
+            return int.from_bytes(known[:4], "big"), int.from_bytes(known[4:8], "big")
         picture = content.canonical()
         if not hasattr(picture, "crop"):
             raise InvalidInputError("tiles need a picture (PIL image, path or bytes), not an array")
-        width, height = picture.size
-        memo.remember(label, width.to_bytes(4, "big") + height.to_bytes(4, "big"))
-        return width, height
+        size = picture.width.to_bytes(4, "big") + picture.height.to_bytes(4, "big")
+        memo.remember(label, size + blake3(label + size, key=salt).digest(length=16))
+        return picture.width, picture.height
 
     def _assemble(
         self, requests: Sequence[Request], arguments: tuple[Any, ...], keywords: dict[str, Any], stacked: bool

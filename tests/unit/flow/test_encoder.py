@@ -132,6 +132,16 @@ def test_overlapping_crops_compute_only_the_tiles_they_do_not_share() -> None:
         assert np.array_equal(part[0], whole[0])
 
 
+def test_a_damaged_memo_never_changes_the_grid_of_tiles() -> None:
+    model, image = Model(), picture(0, (64, 64))
+    with Cache() as cache:
+        encode = cache.wrap(model.encode, batch=model.encode_batch, modality="image", signature="v1")
+        whole = encode.tiles(image, tile=16)
+        for label, held in list(cache.memo._held.items()):  # type: ignore[attr-defined]
+            cache.memo.remember(label, bytes(3) + b"\x10" + held[4:])
+        assert np.array_equal(encode.tiles(image, tile=16), whole)
+
+
 def test_a_region_is_rendered_exactly_and_is_not_the_whole() -> None:
     model, image = Model(), picture(0, (64, 48))
     with Cache() as cache:
