@@ -203,6 +203,19 @@ def test_functions_of_one_name_or_one_model_are_told_apart() -> None:
         assert cache.stats().computes == len(encoders)
 
 
+def test_a_closure_s_own_state_is_not_its_identity() -> None:
+    seen: list[str] = []
+
+    def encode(words: str) -> str:
+        seen.append(words)
+        return words.upper()
+
+    with Cache() as cache:
+        for _ in range(2):
+            assert cache.wrap(encode, modality="text", signature="v1")("x") == "X"
+    assert seen == ["x"]
+
+
 def test_bad_arguments_say_what_to_pass() -> None:
     with Cache() as cache:
         for realm in ({"tenant": ""}, {"namespace": ""}, {"tenant": 5}):

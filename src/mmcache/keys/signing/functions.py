@@ -30,7 +30,9 @@ def function_identity(function: Any) -> str:
     code = getattr(function, "__code__", None)
     if code is None:
         return name
-    held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    # What a closure holds and may change by itself (a list, a dict) says nothing of which function it is.
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    held = [type(value).__qualname__ if isinstance(value, list | dict | set) else value for value in cells]
     defaults = [function.__defaults__, function.__kwdefaults__]
     marks = [_code(code)] if "<lambda>" in name else []
     if held or any(defaults):
