@@ -27,7 +27,8 @@ MIXED = Path(__file__).with_name("mixed.trace")
 """4000 requests: a Zipf-like working set that moves twice, with two scans of blocks that never return."""
 
 SMALL = 100
-BLOCK = charged_bytes(make_frame(make_key(0), bytes(SMALL)))
+FRAME = make_frame(make_key(0), bytes(SMALL))
+BLOCK = charged_bytes(FRAME, WholeThaw(FRAME))
 
 
 class Request(NamedTuple):

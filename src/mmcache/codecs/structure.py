@@ -37,8 +37,8 @@ INLINE_STRING_BYTES = 256
 INLINE_LIST_ITEMS = 16
 """Longer strings, and longer lists of only floats or only ints, become leaves: the header stays small."""
 
-CLOSURE_BYTES = 250
-"""What a maker takes: function, cell, and its place in its parent (CPython 3.11)."""
+_CLOSURE_BYTES, _COPY_BYTES, _KEPT_BYTES = 250, 90, 600
+"""What a maker takes: function and cells; a bound `copy`; a leaf in a tuple, its header (CPython 3.11)."""
 
 _INLINE = {type(None), bool, int, float, str}
 
@@ -278,22 +278,24 @@ class _Build:
         if depth > MAX_DEPTH or self.nodes > MAX_NODES:
             raise CorruptFrameError("a stored value is nested too deeply, or has too many items")
         if tree is None or type(tree) in (bool, int, float, str):
-            return Built(lambda: tree, True, CLOSURE_BYTES + own_bytes([tree]))
+            return Built(lambda: tree, True, _CLOSURE_BYTES + own_bytes([tree]))
         match tree:
             case [0] if self.leaves:
                 return self.leaves.pop()
             case [1, list(nodes)] if self.inline(nodes, depth):
-                return Built(nodes.copy, False, CLOSURE_BYTES // 2 + getsizeof(nodes) + own_bytes(nodes))
+                return Built(nodes.copy, False, _COPY_BYTES + getsizeof(nodes) + own_bytes(nodes))
             case [1, list(nodes)]:
                 makers, held = _makers(self.all(nodes, depth))
                 return Built(lambda: [make() for make in makers], False, held)
             case [2, list(nodes)]:
-                return _tuple(self.all(nodes, depth))
+                return _tuple(nodes, self.all(nodes, depth))
             case [3, list(keys), list(nodes)]:
                 _check_keys(keys, nodes)
                 if self.inline(nodes, depth):
                     whole = dict(zip(keys, nodes, strict=True))
-                    return Built(whole.copy, False, CLOSURE_BYTES // 2 + getsizeof(whole) + own_bytes([*keys, *nodes]))
+                    return Built(
+                        whole.copy, False, _COPY_BYTES + getsizeof(whole) + own_bytes(keys) // 2 + own_bytes(nodes)
+                    )
                 makers, held = _makers(self.all(nodes, depth), keys)
                 return Built(lambda: {key: make() for key, make in zip(keys, makers, strict=True)}, False, held)
             case [4, str(name), list(fields), list(nodes)]:
@@ -336,18 +338,19 @@ def _check_keys(keys: list[Any], nodes: list[Any]) -> None:
 def _makers(parts: list[Built], keys: Sequence[object] = ()) -> tuple[list[Make], int]:
     """The makers of a container's items, and what the container's own maker holds."""
     makers = [built.make for built in parts]
-    held = CLOSURE_BYTES + getsizeof(makers) + sum([built.held for built in parts])
+    held = _CLOSURE_BYTES + getsizeof(makers) + sum([built.held for built in parts])
     return makers, held + getsizeof(keys) + own_bytes(keys) if keys else held
 
 
-def _tuple(parts: list[Built]) -> Built:
+def _tuple(nodes: list[Tree], parts: list[Built]) -> Built:
     makers, held = _makers(parts)
     if all(built.constant for built in parts):
         whole = tuple([make() for make in makers])
-        within = [
-            part.held if type(item) is tuple else own_bytes([item]) for part, item in zip(parts, whole, strict=True)
-        ]
-        return Built(lambda: whole, True, CLOSURE_BYTES + getsizeof(whole) + sum(within))
+        held = _CLOSURE_BYTES + getsizeof(whole) + _KEPT_BYTES * nodes.count([_LEAF])
+        held += sum(
+            [built.held if type(item) is tuple else own_bytes([item]) for built, item in zip(parts, whole, strict=True)]
+        )
+        return Built(lambda: whole, True, held)
     return Built(lambda: tuple([make() for make in makers]), False, held)
 
 

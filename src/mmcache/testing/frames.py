@@ -41,6 +41,8 @@ class WholeThaw:
     """What a `MemoryTier` needs of a codec pipeline, for tests of tiers: the value is the payload."""
 
     constant = True
+    held = 720
+    """As the pipeline counts one small leaf."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame

@@ -21,8 +21,8 @@ from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Deadline, Found, Held, TierStats
 from mmcache.tiers.hit_index import Below, Entry, hit_index
 
-ENTRY_OVERHEAD_BYTES = 2400
-"""What one entry takes besides its payload, measured as resident memory: header, leaf, view, map and policy."""
+ENTRY_OVERHEAD_BYTES = 1680
+"""What one entry takes besides payload, skeleton and ready form, measured: header, map and policy."""
 
 
 class Evictor(Protocol):
@@ -45,10 +45,14 @@ class Thawed(Protocol):
     def value(self) -> Callable[[], object]:
         """Makes the value, fresh each call."""
 
+    @property
+    def held(self) -> int:
+        """Bytes that the ready form takes besides payload and skeleton."""
 
-def charged_bytes(frame: Frame) -> int:
-    """Bytes that a frame is charged for: payload, skeleton and the entry's own objects."""
-    return frame.size + memoryview(frame.header.tree).nbytes + ENTRY_OVERHEAD_BYTES
+
+def charged_bytes(frame: Frame, thawed: Thawed) -> int:
+    """Bytes that a frame is charged for: payload, skeleton, ready form and the entry's own objects."""
+    return frame.size + memoryview(frame.header.tree).nbytes + thawed.held + ENTRY_OVERHEAD_BYTES
 
 
 class MemoryTier:
@@ -144,8 +148,8 @@ class MemoryTier:
             return not unless() and self._put_one(frame, deadline, now) is None
 
     def _put_one(self, frame: Frame, deadline: Deadline, now: float) -> RefuseReason | None:
-        key, size = frame.key, charged_bytes(frame)
         thawed = self._thaw(frame)
+        key, size = frame.key, charged_bytes(frame, thawed)
         pins = self._pins.get(key, 0)
         self._remove(key)  # whatever follows: an older value must not outlive its replacement
         if size > self.settings.limit_bytes * self.settings.largest_share:
