@@ -20,7 +20,7 @@ from mmcache.keys.memo import LocalMemo
 from mmcache.keys.realm import RealmKeys
 from mmcache.lab.data import pictures, texts
 from mmcache.lab.data.speech import RATE, speech
-from mmcache.lab.measure import Timing, interleave, machine
+from mmcache.lab.measure import Timing, interleave
 from mmcache.lab.table import Progress, Result, Row, Table
 
 _REALMS = RealmKeys(bytes(32))
@@ -77,7 +77,6 @@ class KeysTable(Table):
                 f"{len(images)} pictures: easy-VQA drawings, a photograph, video frames; encoded by Pillow",
                 "speech clips as WAV and FLAC; paragraphs of Python's manual",
                 "bare BLAKE3 (keyed, one thread) over the same bytes in the same rounds",
-                machine(),
             ),
             ("the 4K JPEG is the photograph, enlarged to 3840 × 2160",),
             tuple(rows),

@@ -268,7 +268,7 @@ def test_labels_name_what_is_lossy() -> None:
 
 
 def test_settings_choose_by_modality() -> None:
-    assert choose("image", "auto-vision").lossy_label == "int4"
+    assert choose("image", "auto-vision").lossy_label == "int4:group=64"
     assert choose("text", "auto-vision").lossy_label == ""
     assert choose("text", {"text": "fp16", "image": INT4()}).lossy_label == "fp16"
     assert choose("image", {"text": "fp16", "image": INT4()}).lossy_label == "int4"
