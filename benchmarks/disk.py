@@ -258,7 +258,7 @@ class Disk(Table):
     remark = (
         "The target for puts is three times diskcache's throughput, durable on flush: met where both flush. Where "
         "diskcache does not flush, its bytes are in the page cache only; that row, and the one where neither flushes, "
-        "fall short by the time that sealing takes (a checksum of every byte) and by ours starting to write back early. "
+        "fall short by the time that sealing takes (a checksum of every byte) and ours starting to write back early. "
         "Raw LMDB without a flush is faster than ours: it keeps no checksums."
     )
     default_seeds = (0,)

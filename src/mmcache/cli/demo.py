@@ -19,7 +19,7 @@ def demo(
         Path | None, Parameter(help="A new folder that keeps files and caches. Default: none is kept.")
     ] = None,
     results: Annotated[
-        Path | None, Parameter(help="Also write the figures (demo.json, demo.md, demo.svg) into this folder.")
+        Path | None, Parameter(help="Also write the figures (demo.json, demo.svg) into this folder.")
     ] = None,
     seed: Annotated[int, Parameter(help="Another order of requests.")] = 0,
     speak: Speak = DEFAULT_SPEAK,
