@@ -211,3 +211,49 @@ def test_killed_writers_leave_only_whole_blocks(tmp_path: Path) -> None:
                 else:
                     assert n > 50, "what was flushed must be found"
         assert found >= 51 * rounds
+
+
+@pytest.mark.slow
+def test_no_process_ever_reads_what_was_invalidated_before_it_asked(tmp_path: Path) -> None:
+    """Readers in three processes against thousands of invalidations: a value is never older than the last one."""
+    root, shared = tmp_path / "c", tmp_path / "shared"
+    state = np.memmap(shared, np.int64, "w+", shape=9)  # versions of four sources, versions valid, stop
+    readers = [
+        script(
+            """
+            import random
+            state = np.memmap(argv[1], np.int64, "r", shape=9)
+            keys = [key_of(f"k{i}") for i in range(4)]
+            asked = stale = 0
+            print("ready", flush=True)
+            while not state[8]:
+                i = random.randrange(4)
+                valid = int(state[4 + i])
+                found = cache.get_or_compute(keys[i], lambda: int(state[i])) if asked % 3 else cache.get(keys[i])
+                asked += 1
+                stale += found is not None and found < valid
+            print(asked, stale, flush=True)
+            cache.close()
+            """,
+            root,
+            shared,
+        )
+        for _ in range(3)
+    ]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+    with Cache(root) as cache:
+        keys = [key_of(cache, f"k{i}") for i in range(4)]
+        for n in range(2000):
+            i = n * 7 % 4
+            state[i] += 1
+            cache.invalidate(keys[i])
+            state[4 + i] = state[i]
+            if n % 5 == 0:
+                time.sleep(0.001)  # let the readers fill what was dropped
+        state[8] = 1
+        for reader in readers:
+            asked, stale = map(int, reader.communicate(timeout=60)[0].split())
+            assert asked > 100
+            assert stale == 0
