@@ -121,6 +121,7 @@ class Encoder:
         self._options = options
         self._guard = NetBenefit() if guard else None
         self._modality = modality
+        self._awaited = inspect.iscoroutinefunction(function)
         self._signature = replace(signature, modality=modality)
         self._scopes: dict[str, Scope] = {}  # by decoder
 
@@ -190,7 +191,7 @@ class Encoder:
         return self._answer(picture, region, arguments, keywords)
 
     def _answer(self, source: Any, region: Region | None, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(self.__wrapped__):
+        if self._awaited:
             raise TypeError(f"{self.__name__} is a coroutine function: await encode.a(…) instead")
         guard, started = self._guard, time.perf_counter()
         request = self._identify(source, arguments, keywords, region)

@@ -72,13 +72,13 @@ class TestTFIDFMask(CodecContract):
 
 class TestZstd(CodecContract):
     def make_codec(self) -> Codec[Any, Any]:
-        pytest.importorskip("zstandard")
+        pytest.importorskip("zstandard", reason="the extra `zstd` is not installed")
         return Zstd()
 
 
 class TestAESGCM(CodecContract):
     def make_codec(self) -> Codec[Any, Any]:
-        pytest.importorskip("cryptography")
+        pytest.importorskip("cryptography", reason="the extra `crypto` is not installed")
         return AESGCM(bytes(range(32)))
 
 

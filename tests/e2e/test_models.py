@@ -95,7 +95,7 @@ def test_speech_states_follow_the_clip(speech: SpeechEncoder) -> None:
 
 
 def test_log_mel_equals_transformers() -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     theirs = transformers.WhisperFeatureExtractor()
     samples = data.speech(10, 10)[0].samples
     reference = theirs(samples, sampling_rate=16_000, padding=False, return_tensors="np")["input_features"][0]

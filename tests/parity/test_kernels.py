@@ -15,7 +15,7 @@ from mmcache.codecs.int4 import INT4
 from mmcache.model.block import ArraySpec
 from mmcache.model.errors import CodecError
 
-kernels: Any = pytest.importorskip("mmcache.codecs._kernels")
+kernels: Any = pytest.importorskip("mmcache.codecs._kernels", reason="the C extension was not built here")
 LEVELS = range(kernels.BEST_LEVEL + 1)
 SHAPES = [(16, 1), (17, 2), (16, 31), (33, 32), (40, 33), (64, 97), (3, 20, 65), (257, 384)]
 

@@ -38,13 +38,8 @@ class OwedDrops:
     def settle_all(self) -> int:
         """Try to drop all that is owed; how many keys are owed still."""
         with self._lock:
-            if self._keys:
-                try:
-                    self._drop(list(self._keys))
-                except Exception:  # noqa: BLE001
-                    return len(self._keys)
-                self._keys.clear()
-        return 0
+            self._settle(set(self._keys))
+            return len(self._keys)
 
     def settle(self, keys: Iterable[Key]) -> set[Key]:
         """Those of `keys` that the tier must not be asked for, after trying to drop them once more."""
@@ -54,11 +49,13 @@ class OwedDrops:
         if len(self._keys) > CAPACITY and self.settle_all() > CAPACITY:
             return keys
         with self._lock:
-            due = keys & self._keys
-            if due:
-                try:
-                    self._drop(list(due))
-                except Exception:  # noqa: BLE001 - a plug-in's tier may raise anything; it is owed still
-                    return due
-                self._keys -= due
-        return set()
+            self._settle(keys & self._keys)
+            return keys & self._keys
+
+    def _settle(self, due: set[Key]) -> None:
+        if due:
+            try:
+                self._drop(list(due))
+            except Exception:  # noqa: BLE001 - a plug-in's tier may raise anything; it is owed still
+                return
+            self._keys -= due

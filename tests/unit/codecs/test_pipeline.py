@@ -330,7 +330,7 @@ class TestSealed:
 
 
 class TestTorch:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
 
     def test_tensors_come_back_bit_exact(self) -> None:
         torch = self.torch
@@ -370,7 +370,7 @@ class TestTorch:
         assert tensor.sum() == 99_999 * 50_000
 
     def test_model_outputs(self) -> None:
-        modeling = pytest.importorskip("transformers.modeling_outputs")
+        modeling = pytest.importorskip("transformers.modeling_outputs", reason="transformers is not installed")
         cls = modeling.BaseModelOutputWithPooling
         structures = Structures()
         structures.declare(cls)

@@ -24,7 +24,7 @@ ENTRIES = 6
 
 
 def tensors(count: int) -> Any:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     return [torch.zeros(4) for _ in range(count)]
 
 
