@@ -133,7 +133,7 @@ class Cache:
                 self.memo, claims = self._disk.memo, self._disk.claims
                 self._behind = WriteBehind(
                     self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit, clock=self._clock,
-                    catch_up=self._catch_up,
+                    catch_up=self._catch_up, sequence=lambda: self._broadcast.sequence[0] if self._broadcast else 0,
                 )  # fmt: skip
                 tiers.insert(0, self._behind)
 

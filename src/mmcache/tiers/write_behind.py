@@ -32,6 +32,7 @@ class WriteBehind:
         emit: Callable[[Event], None] = lambda event: None,
         clock: Clock | None = None,
         catch_up: Callable[[], int] = lambda: 0,
+        sequence: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = inner.name
         self.inner = inner
@@ -40,7 +41,7 @@ class WriteBehind:
         self._backlog_bytes = backlog_bytes
         self._emit = emit
         self._clock = clock or SystemClock()
-        self._catch_up = catch_up
+        self._catch_up, self._sequence = catch_up, sequence
         self.caught_up = 0
         """Invalidations up to this sequence number were applied before the running batch was taken."""
         self._closed = False
@@ -62,7 +63,6 @@ class WriteBehind:
     def put_then(self, frame: Frame, deadline: Deadline, done: Done | None) -> RefuseReason | None:
         """Queue one frame; `done` is called when it is readable by other processes, or has failed, or is refused."""
         reason: RefuseReason | None = None
-        replaced: Done | None = None
         with self._changed:
             if self._closed:
                 raise TierClosedError(f"the {self.name} tier is closed; open a new Cache")
@@ -73,13 +73,11 @@ class WriteBehind:
                 old = self._pending.pop(frame.key, None)
                 if old is not None:
                     self._pending_bytes -= old[0].size
-                    replaced = old[2]
+                    done = _both(old[2], done)  # what waits for the older value waits for this one
                 self._pending[frame.key] = (frame, deadline, done)
                 self._pending_bytes += frame.size
                 self._changed.notify_all()
                 self._ensure_thread()
-        if replaced is not None:
-            replaced()
         if reason is not None:
             # An older value must not outlive its replacement that was refused.
             self.drop([frame.key])
@@ -109,16 +107,27 @@ class WriteBehind:
                 if not self._pending:
                     return
             # Before: what was invalidated meanwhile is not written. After: nor does it stay, had it been on its way.
-            self.caught_up = self._catch_up()
-            self._write_batch()
+            for _ in range(100):
+                if self._write_batch(self._catch_up()):
+                    break
+            else:
+                self._write_batch(None)
             self._catch_up()
             with self._changed:
                 self._last = set()
                 self._changed.notify_all()
 
-    def _write_batch(self) -> None:
+    def _write_batch(self, caught_up: int | None) -> bool:
+        """Write what is pending; False when more was invalidated than `caught_up` says (None = whatever it was).
+
+        So all that is taken is older than the invalidations that the tier may find afterwards, and none is newer.
+        """
         with self._write_lock:
             with self._changed:
+                if caught_up is not None:
+                    if self._sequence() != caught_up:
+                        return False
+                    self.caught_up = caught_up
                 batch = self._writing = self._pending
                 self._pending, self._pending_bytes = {}, 0
                 self._last = set(batch)
@@ -139,6 +148,7 @@ class WriteBehind:
         for _, _, done in batch.values():  # without the lock: `done` may itself drop, or publish
             if done is not None:
                 done()
+        return True
 
     def forget(self, keys: Collection[Key] | None) -> set[Key]:
         """Other processes invalidated `keys` (None = all): drop what is on its way; which may have been written."""
@@ -244,9 +254,20 @@ class WriteBehind:
         if thread is not None:
             thread.join()
         if self._pending:  # there was no thread to be had
-            self._write_batch()
+            self._write_batch(None)
             self._catch_up()
         self.inner.close()
+
+
+def _both(one: Done | None, other: Done | None) -> Done | None:
+    if one is None or other is None:
+        return one or other
+
+    def both() -> None:
+        one()
+        other()
+
+    return both
 
 
 _alive: weakref.WeakSet[WriteBehind] = weakref.WeakSet()

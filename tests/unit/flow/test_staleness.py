@@ -76,6 +76,16 @@ def test_a_put_over_an_existing_block_reaches_the_memory_of_other_processes(pair
     assert one.peek(text(one)) == "new"
 
 
+def test_no_accepted_put_is_lost_to_the_news_of_an_earlier_one(pair: tuple[Cache, Cache]) -> None:
+    one, other = pair
+    for n in range(60):
+        for m in range(3):
+            one.put(text(one), [n, m])
+        one.flush()
+        assert one.get(text(one)) == [n, 2]
+        assert other.get(text(other)) == [n, 2]
+
+
 class SlowTier(MemoryTier):
     """Answers what it read, but only when told to."""
 
