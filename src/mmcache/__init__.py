@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mmcache.model.event import MissReason
     from mmcache.model.key import Key
     from mmcache.model.signature import Signature
-    from mmcache.settings import Settings
+    from mmcache.settings import Settings, Tenant
     from mmcache.stats import CacheStats
 
 _HOMES = {
@@ -36,6 +36,7 @@ _HOMES = {
     "Region": "mmcache.keys.region",
     "Settings": "mmcache.settings",
     "Signature": "mmcache.keys.signing",  # which teaches it to describe models
+    "Tenant": "mmcache.settings",
     "UnsupportedValueError": "mmcache.model.errors",
     "UnversionedModelError": "mmcache.model.errors",
 }
@@ -53,6 +54,7 @@ __all__ = [
     "Region",
     "Settings",
     "Signature",
+    "Tenant",
     "UnsupportedValueError",
     "UnversionedModelError",
     "__version__",

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from mmcache.model.errors import SettingsError
 
@@ -48,6 +49,39 @@ def accelerated() -> bool:
 def enabled() -> bool:
     """The kill switch: `MMCACHE_DISABLED=1` makes every lookup a bypass."""
     return os.environ.get("MMCACHE_DISABLED", "") not in ("1", "true")
+
+
+Class = Literal["critical", "normal", "batch"]
+"""Service class of a tenant."""
+
+CLASS_WEIGHTS: dict[Class, float] = {"critical": 10.0, "normal": 3.0, "batch": 0.5}
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What a tenant may expect: `Tenant("critical", quota="4GiB")`. A tenant that nobody named is `Tenant()`.
+
+    service: `critical`, `normal` or `batch`. quota: most bytes it may hold in a tier; None = the tier's limit.
+    Raises `SettingsError`.
+    """
+
+    service: Class = "normal"
+    quota: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.service not in CLASS_WEIGHTS:
+            raise SettingsError(f"a tenant is one of {', '.join(CLASS_WEIGHTS)}, not {self.service!r}")
+        _ = self.quota_bytes
+
+    @property
+    def weight(self) -> float:
+        """How much the class counts."""
+        return CLASS_WEIGHTS[self.service]
+
+    @property
+    def quota_bytes(self) -> int | None:
+        """The quota in bytes."""
+        return None if self.quota is None else parse_bytes(self.quota)
 
 
 @dataclass(frozen=True)

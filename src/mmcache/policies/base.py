@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 from mmcache.model.block import Facts
@@ -24,3 +24,14 @@ class Policy(Protocol):
 
     def victims(self, now: float) -> Iterator[Key]:
         """Known keys, each once, the first to go first. Yields, never mutates."""
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that can say why: optional, one method more. What it says stands in `cache.explain(key)`."""
+
+    def explain(self, key: Key, now: float) -> Mapping[str, float]:
+        """The parts of the score of `key` by name, with the score itself as `score`; a low score goes first.
+
+        Empty for a key that it does not know. Not on the hot path, but on that of evictions: no search, no sort.
+        """

@@ -71,6 +71,7 @@ class LifetimeContract:
     def test_any_feedback_is_taken(self) -> None:
         lifetime = self.make_lifetime()
         for n in range(200):
+            lifetime.used(make_key(n % 50), now=float(n) / 2)
             lifetime.ended(make_key(n), age=float(n % 7), stale=n % 2 == 0)
         lifetime.ended(make_key(0), age=0.0, stale=True)
         self.test_a_deadline_is_never_in_the_past(ODD_FACTS[0], 100.0)

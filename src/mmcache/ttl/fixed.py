@@ -37,5 +37,8 @@ class FixedTTL:
         drawn = int.from_bytes(key.digest[:_HASH_BYTES]) ^ int.from_bytes(key.region[:_HASH_BYTES])
         return now + self.seconds * (1.0 - self.jitter * drawn / (1 << 8 * _HASH_BYTES))
 
+    def used(self, key: Key, now: float) -> None:
+        """Nothing is learned."""
+
     def ended(self, key: Key, age: float, stale: bool) -> None:
         """Nothing is learned."""
