@@ -65,7 +65,7 @@ class Fill:
             time.sleep(pause)
         if found:
             return found[0]
-        with leading(flight), _Released(self._claims, flight) as claim:
+        with leading(flight), Released(self._claims, flight) as claim:
             value, seconds = self.timed(compute)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
@@ -105,7 +105,7 @@ class Fill:
             await asyncio.sleep(pause)
         if found:
             return found[0]
-        with leading(flight), _Released(self._claims, flight) as claim:
+        with leading(flight), Released(self._claims, flight) as claim:
             value, seconds = await self.timed_async(compute)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
@@ -138,11 +138,11 @@ class Fill:
         made: dict[Key, Make] = {}
         try:
             with ExitStack() as ends:
-                claims: dict[Key, _Released] = {}
+                claims: dict[Key, Released] = {}
                 for key, flight in led.items():
                     ends.enter_context(leading(flight))
                     if self._claims is None or self._claims.acquire(key):
-                        claims[key] = ends.enter_context(_Released(self._claims, flight))
+                        claims[key] = ends.enter_context(Released(self._claims, flight))
                 for key, look in zip(
                     led, self._store.find(list(led), counted=False), strict=True
                 ):  # landed since our miss?
@@ -182,7 +182,7 @@ class Fill:
         key, waited, pause = flight.key, 0.0, self._settings.poll_seconds
         while True:
             claimed = self._claims is None or self._claims.acquire(key)
-            with _Released(self._claims if claimed else None, flight) as held:
+            with Released(self._claims if claimed else None, flight) as held:
                 look: Lookup = self._store.find([key], counted=False)[
                     0
                 ]  # another caller may have landed between our miss and now
@@ -300,7 +300,7 @@ async def _in_thread(compute: Callable[[], object]) -> object:
     return await asyncio.wrap_future(future)
 
 
-class _Released:
+class Released:
     """Releases a flight's claim at the end of the block, unless handing over passed that duty on; once."""
 
     def __init__(self, claims: Claims | None, flight: Flight) -> None:
@@ -315,7 +315,7 @@ class _Released:
         if claims is not None:
             claims.release(self._flight.key)
 
-    def __enter__(self) -> _Released:
+    def __enter__(self) -> Released:
         self._flight.release = self._release
         return self
 
