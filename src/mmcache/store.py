@@ -180,7 +180,7 @@ class Store:
         entry = self.memory.entry(key, counted=counted)
         if isinstance(entry, MissReason):
             return Lookup(None, reason=entry)
-        value, make, _, frame, _ = entry
+        value, make, _, frame, _, _ = entry
         return Lookup(make or (lambda: value), self.memory.name, frame=frame)
 
     def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:

@@ -39,7 +39,7 @@ def twins(entries: dict[Key, Entry], clock: Manual) -> list[HitIndex]:
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["peek", "get", "touched", "drain", "put", "put-maker", "drop", "tick"]),
+        st.sampled_from(["peek", "fresh", "get", "touched", "drain", "put", "put-maker", "drop", "tick"]),
         st.integers(0, len(KEYS) - 1),
         st.one_of(st.none(), st.floats(0, 5)),
     ),
@@ -55,9 +55,9 @@ def test_any_sequence_of_calls_gives_equal_results(operations: list[tuple[str, i
     for name, n, deadline in operations:
         key = KEYS[n]
         if name == "put":
-            entries[key] = (n, None, deadline, None, 1)
+            entries[key] = (n, None, deadline, None, 1, None if deadline is None else deadline - 1.0)
         elif name == "put-maker":
-            entries[key] = (None, partial(list, [n]), deadline, None, 1)
+            entries[key] = (None, partial(list, [n]), deadline, None, 1, deadline)
         elif name == "drop":
             entries.pop(key, None)
         elif name == "tick":
@@ -71,7 +71,7 @@ def test_any_sequence_of_calls_gives_equal_results(operations: list[tuple[str, i
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_hits_are_counted_exactly_under_threads(which: int) -> None:
-    entries: dict[Key, Entry] = {key: (n, None, None, None, 1) for n, key in enumerate(KEYS)}
+    entries: dict[Key, Entry] = {key: (n, None, None, None, 1, None) for n, key in enumerate(KEYS)}
     index = twins(entries, Manual())[which]
     calls, threads = 20_000, 4
 
@@ -92,7 +92,7 @@ def test_an_error_in_a_maker_reaches_the_caller(which: int) -> None:
     def broken() -> object:
         raise LookupError("maker")
 
-    index = twins({KEYS[0]: (None, broken, None, None, 1)}, Manual())[which]
+    index = twins({KEYS[0]: (None, broken, None, None, 1, None)}, Manual())[which]
     with pytest.raises(LookupError, match="maker"):
         index.peek(KEYS[0])
 

@@ -18,7 +18,7 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *entries;    /* dict: key -> (value, make, deadline, frame, size) */
+    PyObject *entries;    /* dict: key -> (value, make, deadline, frame, size, due) */
     PyObject *clock;      /* callable giving monotonic seconds, or NULL for that of time.monotonic() */
     PyObject *below;      /* callable(key, default) for what is not here */
     PyObject *catch_up;   /* callable() that applies other processes' invalidations, or NULL */
@@ -55,8 +55,11 @@ static int behind(HitIndex *self)
     return self->shared.buf != NULL && __atomic_load_n((uint64_t *)self->shared.buf, __ATOMIC_ACQUIRE) != self->seen;
 }
 
-/* New reference; NULL without an exception set = not here. */
-static PyObject *find(HitIndex *self, PyObject *key)
+#define DEADLINE 2 /* places in an entry */
+#define DUE 5
+
+/* New reference; NULL without an exception set = not here, or the time at `place` has come. */
+static PyObject *find(HitIndex *self, PyObject *key, Py_ssize_t place)
 {
     if (behind(self)) { /* another process invalidated something */
         PyObject *done = self->catch_up == NULL ? NULL : PyObject_CallNoArgs(self->catch_up);
@@ -66,18 +69,18 @@ static PyObject *find(HitIndex *self, PyObject *key)
     }
     PyObject *entry = PyDict_GetItemWithError(self->entries, key);
     if (entry == NULL) return NULL;
-    if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 5) {
-        PyErr_SetString(PyExc_TypeError, "an entry is a tuple of 5"); /* the macros below check nothing */
+    if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 6) {
+        PyErr_SetString(PyExc_TypeError, "an entry is a tuple of 6"); /* the macros below check nothing */
         return NULL;
     }
     Py_INCREF(entry); /* a clock or a maker may run Python code that drops the entry */
     PyObject *result = NULL;
-    int over = expired(self, PyTuple_GET_ITEM(entry, 2));
+    int over = expired(self, PyTuple_GET_ITEM(entry, place));
     if (over == 0) {
-        PyObject **place = &self->ring[self->written++ & (self->capacity - 1)];
-        PyObject *old = *place;
+        PyObject **slot = &self->ring[self->written++ & (self->capacity - 1)];
+        PyObject *old = *slot;
         Py_INCREF(key);
-        *place = key;
+        *slot = key;
         self->hits++;
         PyObject *make = PyTuple_GET_ITEM(entry, 1);
         if (make == Py_None) {
@@ -104,21 +107,32 @@ static PyObject *parse_default(PyObject *const *args, Py_ssize_t count, PyObject
     return NULL;
 }
 
-static PyObject *peek(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+static PyObject *find_or_default(HitIndex *self, PyObject *key, PyObject *fallback, Py_ssize_t place)
 {
-    PyObject *fallback = parse_default(args, count, names, "peek");
     if (fallback == NULL) return NULL;
-    PyObject *found = find(self, args[0]);
+    PyObject *found = find(self, key, place);
     if (found != NULL || PyErr_Occurred()) return found;
     Py_INCREF(fallback);
     return fallback;
+}
+
+static PyObject *peek(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *fallback = parse_default(args, count, names, "peek");
+    return find_or_default(self, args[0], fallback, DEADLINE);
+}
+
+static PyObject *fresh(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    PyObject *fallback = parse_default(args, count, names, "fresh");
+    return find_or_default(self, args[0], fallback, DUE);
 }
 
 static PyObject *get(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *fallback = parse_default(args, count, names, "get");
     if (fallback == NULL) return NULL;
-    PyObject *found = find(self, args[0]);
+    PyObject *found = find(self, args[0], DEADLINE);
     if (found != NULL || PyErr_Occurred()) return found;
     return PyObject_CallFunctionObjArgs(self->below, args[0], fallback, NULL);
 }
@@ -232,6 +246,7 @@ static PyObject *new_index(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static PyMethodDef methods[] = {
     {"peek", (PyCFunction)(void (*)(void))peek, METH_FASTCALL | METH_KEYWORDS, "peek(key, default=None): the value held, or default."},
+    {"fresh", (PyCFunction)(void (*)(void))fresh, METH_FASTCALL | METH_KEYWORDS, "fresh(key, default=None): the value held and not due for a refresh, or default."},
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS, "get(key, default=None): the value held, or below(key, default)."},
     {"touched", (PyCFunction)touched, METH_O, "Record and count a hit of key."},
     {"drain", (PyCFunction)drain, METH_NOARGS, "Keys hit since the last drain, oldest first; the excess is lost."},

@@ -16,8 +16,11 @@ from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.key import Key
 from mmcache.settings import accelerated
 
-Entry = tuple[object, Callable[[], object] | None, float | None, Any, int]
-"""(constant value, or None and a maker of fresh values, deadline, frame, bytes charged)."""
+Entry = tuple[object, Callable[[], object] | None, float | None, Any, int, float | None]
+"""(constant value, or None and a maker of fresh values, deadline, frame, bytes charged, due for a refresh from)."""
+
+DEADLINE, DUE = 2, 5
+"""Places in an entry."""
 
 Below = Callable[[Key, Any], Any]
 
@@ -34,6 +37,9 @@ class HitIndex(Protocol):
 
     def peek(self, key: Key, /, default: Any = None) -> Any:
         """The value held and alive, else `default`."""
+
+    def fresh(self, key: Key, /, default: Any = None) -> Any:
+        """The value held, alive and not yet due for a refresh, else `default`."""
 
     def get(self, key: Key, /, default: Any = None) -> Any:
         """The value held and alive, else `below(key, default)`."""
@@ -68,7 +74,7 @@ class PythonHitIndex:
 
         self.seen = shared[0] if shared is not None else 0
 
-        def peek(key: Key, /, default: Any = None) -> Any:
+        def find(key: Key, default: Any, place: int) -> Any:
             if shared is not None and shared[0] != self.seen:
                 if catch_up is not None:
                     catch_up()
@@ -77,18 +83,25 @@ class PythonHitIndex:
             entry = entry_of(key)
             if entry is None:
                 return default
-            value, make, deadline, _, _ = entry
-            if deadline is not None and deadline <= clock():
+            value, make, deadline, _, _, due = entry
+            ends = deadline if place == DEADLINE else due
+            if ends is not None and ends <= clock():
                 return default
             ring(key)
             count()
             return value if make is None else make()
 
+        def peek(key: Key, /, default: Any = None) -> Any:
+            return find(key, default, DEADLINE)
+
+        def fresh(key: Key, /, default: Any = None) -> Any:
+            return find(key, default, DUE)
+
         def get(key: Key, /, default: Any = None) -> Any:
-            value = peek(key, missing)
+            value = find(key, missing, DEADLINE)
             return below(key, default) if value is missing else value
 
-        self.touched, self.peek, self.get = touched, peek, get
+        self.touched, self.peek, self.fresh, self.get = touched, peek, fresh, get
 
     @property
     def hits(self) -> int:

@@ -158,8 +158,8 @@ class MemoryTier:
             pins = 0
         if not self._make_room(size, now):
             return RefuseReason.PINNED
-        entry: Entry = (thawed.value(), None, deadline, frame, size) if thawed.constant else (
-            None, thawed.value, deadline, frame, size
+        entry: Entry = (thawed.value(), None, deadline, frame, size, deadline) if thawed.constant else (
+            None, thawed.value, deadline, frame, size, deadline
         )  # fmt: skip
         self._entries[key] = entry
         self._bytes += size
@@ -268,7 +268,7 @@ class MemoryTier:
     def scan(self) -> Iterator[Held]:
         """See `Tier.scan`."""
         self.check_open()
-        for key, (_, _, deadline, frame, size) in list(self._entries.items()):
+        for key, (_, _, deadline, frame, size, _) in list(self._entries.items()):
             h = frame.header
             yield Held(key, size, deadline, h.created, h.tenant, h.namespace, h.model, h.modality)
 
