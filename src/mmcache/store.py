@@ -308,7 +308,7 @@ class Store:
     def _report(self, key: Key, tier: Tier, refused: RefuseReason | None, facts: Facts) -> bool:
         if refused is None:
             self.emit(Stored(key, tier.name, facts.size, facts.cost))
-        else:
+        elif tier is not self.memory:  # which says it itself, with the policy's reasons
             self.emit(Refused(key, tier.name, refused))
         return refused is None
 

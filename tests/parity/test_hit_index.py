@@ -97,9 +97,9 @@ def test_an_error_in_a_maker_reaches_the_caller(which: int) -> None:
         index.peek(KEYS[0])
 
 
-@pytest.mark.parametrize("entry", [None, (), (1, None, None), [1, None, None, None, 1]])
+@pytest.mark.parametrize("entry", [None, (), (1, None, None), [1, None, None, None, 1, None]])
 def test_what_is_no_entry_is_an_error_and_never_read_beyond(entry: Any) -> None:
-    with pytest.raises(TypeError, match="tuple of 5"):
+    with pytest.raises(TypeError, match="tuple of 6"):
         compiled.HitIndex({1: entry}, print, 4).peek(1)
 
 

@@ -46,6 +46,10 @@ class EvictReason(StrEnum):
     PURGED = "purged"
 
 
+Why = tuple[tuple[str, float], ...]
+"""A policy's score and its parts, by name; empty where it gives none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     key: Key
@@ -81,6 +85,8 @@ class Evicted:
     tier: str
     reason: EvictReason
     size: int
+    """Bytes."""
+    why: Why = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,7 @@ class Refused:
     tier: str
     reason: RefuseReason
     detail: str = ""
+    why: Why = ()
 
 
 @dataclass(frozen=True, slots=True)

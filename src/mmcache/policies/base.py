@@ -11,7 +11,11 @@ from mmcache.model.key import Key
 
 @runtime_checkable
 class Policy(Protocol):
-    """Four methods. `touch` and `drop` of an unknown key do nothing; `add` of a known key updates its facts."""
+    """Four methods. `touch` and `drop` of an unknown key do nothing; `add` of a known key updates its facts.
+
+    A tier tells of a new block by `add` before it asks for `victims`. A policy with an attribute `refuses = True` may
+    yield that block among them: then it is not stored, and dropped again. Otherwise it is passed over.
+    """
 
     def add(self, key: Key, facts: Facts, now: float) -> None:
         """A block was stored."""

@@ -1,25 +1,29 @@
 """The memory tier: a dict, a lossy recency ring, and a policy behind one lock that hits never take.
 
 Hits go through `hit_index` and take no lock. Writes, evictions and the maintenance pass that drains the recency ring
-into the policy are serialised.
+into the policy and the lifetime are serialised. A put tells the policy of the new block first, and then asks it for
+victims: where it may refuse and the new block itself comes up, that one goes: admission and eviction are one decision.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from mmcache import forks
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, TierClosedError
-from mmcache.model.event import Event, Evicted, EvictReason, Expired, MissReason, RefuseReason
+from mmcache.model.event import Event, Evicted, EvictReason, Expired, MissReason, Refused, RefuseReason, Why
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.settings import MemorySettings
 from mmcache.tiers.base import Deadline, Found, Held, TierStats
+from mmcache.tiers.expiry import Expiries
 from mmcache.tiers.hit_index import Below, Entry, hit_index
+from mmcache.tiers.pins import Pins
+from mmcache.tiers.room import FITS, Room, make_room
 
 ENTRY_OVERHEAD_BYTES = 1680
 """What one entry takes besides payload, skeleton and ready form, measured: header, map and policy."""
@@ -32,6 +36,13 @@ class Evictor(Protocol):
     def touch(self, key: Key, now: float) -> None: ...
     def drop(self, key: Key) -> None: ...
     def victims(self, now: float) -> Iterator[Key]: ...
+
+
+class Lives(Protocol):
+    """What this tier tells a lifetime (see `ttl.base.Lifetime`)."""
+
+    def used(self, key: Key, now: float) -> None: ...
+    def ended(self, key: Key, age: float, stale: bool) -> None: ...
 
 
 class Thawed(Protocol):
@@ -73,22 +84,37 @@ class MemoryTier:
         shared: memoryview | None = None,
         holds: Callable[[Key], int] = lambda key: 0,
         catch_up: Callable[[], object] | None = None,
+        lives: Lives | None = None,
+        refresh_window: Callable[[float], float] = lambda cost: 0.0,
+        grace_seconds: float = 0.0,
+        quotas: Mapping[str, int] | None = None,
+        victims_of: Callable[[str, float], Iterator[Key]] | None = None,
     ) -> None:
+        """`holds(key)`: how many need it. `refresh_window(cost)`: seconds before its deadline from which a block that
+        took `cost` seconds may be refreshed. `grace_seconds`: how long an expired block is kept to be served while it
+        is revalidated. `quotas`: most bytes a tenant; `victims_of(tenant, now)` gives that tenant's order."""
         self.settings = settings
         self._policy = policy
+        self._explain: Callable[[Key, float], Mapping[str, float]] = getattr(policy, "explain", lambda key, now: {})
+        self._refuses = bool(getattr(policy, "refuses", False))
         self._thaw = thaw
         self._clock = clock or SystemClock()
         self._emit = emit
-        self._holds = holds
+        self._holds, self._lives = holds, lives
+        self._refresh_window, self._grace_seconds = refresh_window, grace_seconds
+        self._quotas, self._victims_of = quotas or {}, victims_of
         self._entries: dict[Key, Entry] = {}
-        self._pins: dict[Key, int] = {}
+        self._pins = Pins(settings.limit_bytes * settings.pinned_share)
+        self._expiries = Expiries()
         self._bytes = 0
-        self._pinned_bytes = 0
+        self._tenant_bytes: dict[str, int] = {}
         self._lock = threading.RLock()
         self._closed = False
         self._index = hit_index(self._entries, below, settings.recency_ring, self._clock, shared, catch_up)
         self.peek = self._index.peek
         """`peek(key, default=None)`: the value if it is here and alive. The hot path; takes no lock."""
+        self.fresh = self._index.fresh
+        """`fresh(key, default=None)`: like `peek`, but `default` for what may be refreshed early as well."""
         self.get_or_below = self._index.get
         """`get_or_below(key, default=None)`: like `peek`, but `below(key, default)` answers what is not here."""
         forks.join(self)
@@ -112,15 +138,19 @@ class MemoryTier:
         ended = entry[2] is not None and entry[2] <= self._clock.monotonic()
         return MissReason.EXPIRED if ended else Found(entry[3], entry[2])
 
-    def entry(self, key: Key, *, counted: bool = True) -> Entry | MissReason:
-        """The entry of `key`, or why there is none. `counted`: as a hit, and a use."""
+    def entry(self, key: Key, *, counted: bool = True, stale: bool = False) -> Entry | MissReason:
+        """The entry of `key`, or why there is none. `counted`: as a hit, and a use. `stale`: also when it is over but
+        within its grace."""
         entry = self._entries.get(key)
         if entry is None:
             return MissReason.ABSENT
         deadline = entry[2]
-        if deadline is not None and deadline <= self._clock.monotonic():
-            self._expire(key, entry)
-            return MissReason.EXPIRED
+        if deadline is not None and deadline <= (now := self._clock.monotonic()):
+            kept = now < deadline + self._grace_seconds
+            if not kept:
+                self._expire(key, entry)
+            if not (kept and stale):
+                return MissReason.EXPIRED
         if counted:
             self._index.touched(key)
         return entry
@@ -128,11 +158,11 @@ class MemoryTier:
     def _expire(self, key: Key, entry: Entry) -> None:
         with self._lock:
             if self._entries.get(key) is entry:
-                self._remove(key)
+                self._remove(key, stale=True)
                 self._emit(Expired(key, self.name))
 
     def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
-        """See `Tier.put`. Evicts first, so the limit holds at every moment."""
+        """See `Tier.put`. Evicts first, so the limit holds at every moment. Emits what it refuses."""
         self.check_open()
         with self._lock:
             now = self._clock.monotonic()
@@ -145,83 +175,124 @@ class MemoryTier:
         with self._lock:
             now = self._clock.monotonic()
             self.maintain(now)
-            return not unless() and self._put_one(frame, deadline, now) is None
+            return not unless() and self._put_one(frame, deadline, now, silent=True) is None
 
-    def _put_one(self, frame: Frame, deadline: Deadline, now: float) -> RefuseReason | None:
+    def _put_one(self, frame: Frame, deadline: Deadline, now: float, silent: bool = False) -> RefuseReason | None:
         thawed = self._thaw(frame)
         key, size = frame.key, charged_bytes(frame, thawed)
-        pins = self._pins.get(key, 0)
-        self._remove(key)  # whatever follows: an older value must not outlive its replacement
-        if size > self.settings.limit_bytes * self.settings.largest_share:
-            return RefuseReason.TOO_LARGE
-        if pins and self._pinned_bytes + size > self._pinnable_bytes():
-            pins = 0
-        if not self._make_room(size, now):
-            return RefuseReason.PINNED
-        entry: Entry = (thawed.value(), None, deadline, frame, size, deadline) if thawed.constant else (
-            None, thawed.value, deadline, frame, size, deadline
+        pins = self._remove(key)  # whatever follows: an older value must not outlive its replacement
+        due = deadline if deadline is None else deadline - self._refresh_window(frame.header.cost)
+        entry: Entry = (thawed.value(), None, deadline, frame, size, due) if thawed.constant else (
+            None, thawed.value, deadline, frame, size, due
         )  # fmt: skip
+        refused, why = self._admit(key, entry, now)
+        if refused is not None:
+            if not silent:
+                self._emit(Refused(key, self.name, refused, why=why))
+            return refused
         self._entries[key] = entry
-        self._bytes += size
+        self._charge_tenant(entry, size)
+        self._expiries.set(key, None if deadline is None else deadline + self._grace_seconds)
         if pins:
-            self._pins[key] = pins
-            self._pinned_bytes += size
-        self._policy.add(key, self._facts(key, entry), now)
+            self._pins.add(key, size, pins)
         return None
 
-    def _facts(self, key: Key, entry: Entry) -> Facts:
-        header = entry[3].header
-        return Facts(entry[4], header.cost, header.modality, header.tenant, references=self._holds(key))
+    def _admit(self, key: Key, entry: Entry, now: float) -> tuple[RefuseReason | None, Why]:
+        """Tell the policy of the new block and make room for it; why not, if not."""
+        size, tenant = entry[4], entry[3].header.tenant
+        if size > self.settings.limit_bytes * self.settings.largest_share:
+            return RefuseReason.TOO_LARGE, ()
+        quota = self._quotas.get(tenant)
+        if quota is not None and size > quota:
+            return RefuseReason.QUOTA, ()
+        self._policy.add(key, self._facts(key, entry), now)
+        room, evicted = FITS, EvictReason.QUOTA
+        if quota is not None and self._victims_of is not None:
+            excess = self._tenant_bytes.get(tenant, 0) + size - quota
+            room = self._make_room(key, excess, self._victims_of(tenant, now), evicted, now)
+        if room.fits:
+            evicted = EvictReason.SPACE
+            excess = self._bytes + size - self.settings.limit_bytes
+            room = self._make_room(key, excess, self._policy.victims(now), evicted, now)
+        if room.fits:
+            return None, ()
+        why = self._why(key, now)
+        self._policy.drop(key)
+        if room.outranked:
+            return RefuseReason.ADMISSION, why
+        return RefuseReason.QUOTA if evicted is EvictReason.QUOTA else RefuseReason.PINNED, why
 
-    def refresh(self, keys: Iterable[Key]) -> None:
-        """Tell the policy that other blocks began to need `keys`."""
+    def _make_room(self, new: Key, excess: int, order: Iterator[Key], reason: EvictReason, now: float) -> Room:
+        room = make_room(
+            new, excess, order, charge=self._charge, pinned=self._pins.__contains__, holds=self._holds,
+            spared_bytes=self._pins.limit_bytes, may_refuse=self._refuses,
+        )  # fmt: skip
+        for key in room.victims:
+            charge, why = self._charge(key), self._why(key, now)
+            self._remove(key)
+            self._emit(Evicted(key, self.name, reason, charge, why))
+        return room
+
+    def _facts(self, key: Key, entry: Entry, entropy: float | None = None) -> Facts:
+        header = entry[3].header
+        return Facts(entry[4], header.cost, header.modality, header.tenant, entropy, self._holds(key))
+
+    def _why(self, key: Key, now: float) -> Why:
+        return tuple(self._explain(key, now).items())
+
+    def explain(self, key: Key) -> dict[str, float]:
+        """The policy's score of `key` and its parts; empty where it gives none."""
+        with self._lock:
+            self.maintain()
+            return dict(self._why(key, self._clock.monotonic()))
+
+    def refresh(self, keys: Iterable[Key], entropy: float | None = None) -> None:
+        """Tell the policy that other blocks began to need `keys`, or what a cross-attention over them measured."""
         with self._lock:
             now = self._clock.monotonic()
             for key in keys:
                 if (entry := self._entries.get(key)) is not None:
-                    self._policy.add(key, self._facts(key, entry), now)
-
-    def _make_room(self, size: int, now: float) -> bool:
-        excess = self._bytes + size - self.settings.limit_bytes
-        if excess <= 0:
-            return True
-        chosen = []
-        for key in self._policy.victims(now):
-            if key in self._pins or key not in self._entries:
-                continue
-            chosen.append(key)
-            excess -= self._charge(key)
-            if excess <= 0:
-                break
-        else:
-            return False  # nothing is evicted for a block that would not fit anyway
-        for key in chosen:
-            charge = self._charge(key)
-            self._remove(key)
-            self._emit(Evicted(key, self.name, EvictReason.SPACE, charge))
-        return True
+                    self._policy.add(key, self._facts(key, entry, entropy), now)
 
     def _charge(self, key: Key) -> int:
         entry = self._entries.get(key)
         return entry[4] if entry else 0
 
-    def _remove(self, key: Key) -> bool:
+    def _charge_tenant(self, entry: Entry, size: int) -> None:
+        self._bytes += size
+        tenant = entry[3].header.tenant
+        held = self._tenant_bytes.get(tenant, 0) + size
+        if held:
+            self._tenant_bytes[tenant] = held
+        else:
+            self._tenant_bytes.pop(tenant, None)
+
+    def _remove(self, key: Key, stale: bool = False) -> int:
+        """Forget `key`; how often it was pinned."""
         entry = self._entries.pop(key, None)
         if entry is None:
-            return False
-        self._bytes -= entry[4]
-        if self._pins.pop(key, 0):
-            self._pinned_bytes -= entry[4]
+            return 0
+        self._charge_tenant(entry, -entry[4])
+        self._expiries.forget(key)
         self._policy.drop(key)
-        return True
+        if self._lives is not None:
+            self._lives.ended(key, max(0.0, self._clock.wall() - entry[3].header.created), stale)
+        return self._pins.forget(key)
 
     def maintain(self, now: float | None = None) -> list[Key]:
-        """Drain the recency ring into the policy; the keys touched since the last pass (some may be lost)."""
+        """Drain the recency ring into policy and lifetime, and drop what is over; the keys touched since the last pass
+        (some may be lost)."""
         with self._lock:
             now = self._clock.monotonic() if now is None else now
             touched = self._index.drain()
             for key in touched:
                 self._policy.touch(key, now)
+            if self._lives is not None:
+                for key in touched:
+                    self._lives.used(key, now)
+            for key in self._expiries.over(now):
+                self._remove(key, stale=True)
+                self._emit(Expired(key, self.name))
             return touched
 
     @property
@@ -237,33 +308,21 @@ class MemoryTier:
         """Keep `key` from eviction until `unpin`; False when it is not here or the pinned share is used up."""
         with self._lock:
             charge = self._charge(key)
-            if not charge:
-                return False
-            if key not in self._pins:
-                if self._pinned_bytes + charge > self._pinnable_bytes():
-                    return False
-                self._pinned_bytes += charge
-            self._pins[key] = self._pins.get(key, 0) + 1
-            return True
+            return bool(charge) and self._pins.add(key, charge)
 
     def unpin(self, key: Key) -> None:
         """Take one pin back."""
         with self._lock:
-            count = self._pins.get(key, 0)
-            if count > 1:
-                self._pins[key] = count - 1
-            elif count:
-                del self._pins[key]
-                self._pinned_bytes -= self._charge(key)
-
-    def _pinnable_bytes(self) -> float:
-        return self.settings.limit_bytes * self.settings.pinned_share
+            self._pins.take_back(key)
 
     def drop(self, keys: Iterable[Key]) -> int:
         """See `Tier.drop`. Pinned blocks go too: a pin delays eviction, never invalidation."""
         self.check_open()
         with self._lock:
-            return sum([self._remove(key) for key in keys])
+            before = len(self._entries)
+            for key in keys:
+                self._remove(key)
+            return before - len(self._entries)
 
     def scan(self) -> Iterator[Held]:
         """See `Tier.scan`."""
@@ -277,7 +336,8 @@ class MemoryTier:
 
     def stats(self) -> TierStats:
         """Blocks and bytes now; `hits` is exact."""
-        detail: dict[str, int | float | str] = {"hits": self.hits, "pinned_bytes": self._pinned_bytes}
+        detail: dict[str, int | float | str] = {"hits": self.hits, "pinned_bytes": self._pins.bytes}
+        detail |= {f"bytes[{tenant}]": held for tenant, held in self._tenant_bytes.items() if self._quotas}
         return TierStats(len(self._entries), self._bytes, self.settings.limit_bytes, detail)
 
     def check_integrity(self) -> None:
@@ -288,8 +348,12 @@ class MemoryTier:
                 raise IntegrityError(f"{self._bytes} bytes counted, {total} held")
             if self._bytes > self.settings.limit_bytes:
                 raise IntegrityError(f"{self._bytes} bytes held, the limit is {self.settings.limit_bytes}")
-            if sum(self._charge(key) for key in self._pins) != self._pinned_bytes:
-                raise IntegrityError("pinned bytes do not add up")
+            self._pins.check({key: entry[4] for key, entry in self._entries.items()})
+            for tenant, held in self._tenant_bytes.items():
+                if held > self._quotas.get(tenant, held):
+                    raise IntegrityError(f"tenant {tenant!r} holds {held} bytes, its quota is {self._quotas[tenant]}")
+            if sum(self._tenant_bytes.values()) != total:
+                raise IntegrityError(f"tenants hold {sum(self._tenant_bytes.values())} bytes, {total} are held")
             if set(self._policy.victims(self._clock.monotonic())) != set(self._entries):
                 raise IntegrityError("the policy knows other keys than the map")
             for key, entry in self._entries.items():
