@@ -14,6 +14,7 @@ from mmcache.fill import Fill, same
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason
 from mmcache.model.key import Key
+from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scope, Scopes
 from mmcache.stats import Tally
 from mmcache.store import Lookup, Store
@@ -40,6 +41,7 @@ class Answers:
         self,
         store: Store,
         fill: Fill,
+        revalidation: Revalidation,
         scopes: Scopes,
         tally: Tally,
         events: Events,
@@ -48,13 +50,18 @@ class Answers:
     ) -> None:
         self.mode: Mode = "on"
         self._store, self._fill, self._scopes, self._tally = store, fill, scopes, tally
+        self._revalidation = revalidation
         self._events, self._structures, self.verify_share = events, structures, verify_share
 
-    def look_up(self, keys: Sequence[Key]) -> list[Lookup]:
-        """Look keys up in all tiers, a batch a tier; counted, and logged as events."""
+    def look_up(self, keys: Sequence[Key], *, settled: bool = False) -> list[Lookup]:
+        """Look keys up in all tiers, a batch a tier; counted, and logged as events.
+
+        `settled`: each goes to `settle`, so that what is over but may be served while it is revalidated counts too.
+        """
         self._store.memory.check_open()
         bypassed = [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
-        return self._counted(keys, self._store.find(keys) if self.mode != "off" else bypassed)
+        stale = settled and self.mode == "on"
+        return self._counted(keys, self._store.find(keys, stale=stale) if self.mode != "off" else bypassed)
 
     def _counted(self, keys: Sequence[Key], looks: list[Lookup]) -> list[Lookup]:
         for key, look in zip(keys, looks, strict=True):
@@ -73,7 +80,7 @@ class Answers:
         if bypass:
             self._count_bypass(key)
             return self._fill.timed(compute)[0]
-        return self.settle(key, self.look_up([key])[0], compute, ttl=ttl)
+        return self.settle(key, self.look_up([key], settled=True)[0], compute, ttl=ttl)
 
     def settle(self, key: Key, look: Lookup, compute: Callable[[], Any], *, ttl: float | None = None) -> Any:
         """Finish a lookup: hand out the hit (recomputing it where a check is due), or fill the miss."""
@@ -81,6 +88,8 @@ class Answers:
             return self._fill.timed(compute)[0]
         if look.make is None:
             return self._fill.run(key, self._scopes.require(key), compute, ttl)()
+        if self.mode == "on" and self._revalidation.due(look):
+            return self._revalidation.run(key, self._scopes.require(key), look, compute, ttl)()
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
@@ -96,6 +105,8 @@ class Answers:
         look = await self._look_up_async(key)
         if look.make is None:
             return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
+        if self.mode == "on" and self._revalidation.due(look):
+            return (await self._revalidation.run_async(key, self._scopes.require(key), look, compute, ttl))()
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
@@ -109,7 +120,7 @@ class Answers:
         near = self._store.find_near([key])
         if near[0].make is not None:
             return self._counted([key], near)[0]
-        return (await asyncio.to_thread(self.look_up, [key]))[0]
+        return (await asyncio.to_thread(self.look_up, [key], settled=True))[0]
 
     def answer_many(
         self,

@@ -10,16 +10,16 @@ The steps live next door: `scopes` (whose key is it), `store` (tiers as one), `f
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack, overload
 
-from mmcache import plugins
 from mmcache.admission.base import Admission
 from mmcache.answer import Answers, Mode, nothing
 from mmcache.codecs.pipeline import CodecSetting
@@ -29,6 +29,7 @@ from mmcache.events import Events
 from mmcache.explain import Explanation, explain
 from mmcache.fill import Fill
 from mmcache.flight import SingleFlight
+from mmcache.keeping import Keeping
 from mmcache.keys.content import Content, ContentOptions, identify
 from mmcache.keys.memo import LocalMemo
 from mmcache.keys.realm import RealmKeys
@@ -36,19 +37,18 @@ from mmcache.keys.region import Region
 from mmcache.keys.signing import Signature
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
-from mmcache.model.event import Invalidated, MissReason
+from mmcache.model.event import Invalidated
 from mmcache.model.key import WHOLE, Key
 from mmcache.model.memo import Memo
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
+from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scopes
 from mmcache.seen import RecentSignatures
-from mmcache.settings import Settings, enabled, parse_bytes, parse_ttl
+from mmcache.settings import Settings, Tenant, enabled, parse_bytes, parse_ttl, read_config
 from mmcache.stats import CacheStats, Tally
 from mmcache.store import Store
-from mmcache.tiers.base import Claims, Found, Tier
-from mmcache.tiers.broadcast import Broadcast
-from mmcache.tiers.write_behind import WriteBehind
+from mmcache.tiers.base import Claims, Tier
 from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
 
@@ -65,7 +65,9 @@ class Cache:
 
     root: folder of the disk tier, shared by any number of processes; None = memory only.
     memory, disk: byte limits (`"2GiB"` or a number); disk=None or 0 turns that tier off.
-    policy, admission, ttl, references: a plug-in's name or an object; `ttl` also takes seconds.
+    policy, admission, ttl, references: a plug-in's name or an object; `ttl` also takes seconds. See `docs/concepts`.
+    tenants: class and byte quota of those that are not `Tenant()`: `{"payments": Tenant("critical", quota="4GiB")}`.
+    stale_while_revalidate: seconds after its end for which a block is served while one caller computes it anew.
     codec: `"raw"` (lossless), `"fp16"`, `"int4"`, chains like `"int4+zstd"`, or one per modality as a dict.
     tenant, namespace: the realm that keys are salted with; nothing is shared across realms.
     mode: `"on"`; `"shadow"` looks up, always computes, compares and returns the computed value; `"off"` bypasses.
@@ -85,6 +87,8 @@ class Cache:
         admission: str | Admission = "always",
         ttl: float | str | Lifetime | None = None,
         references: str | References = "counted",
+        tenants: Mapping[str, Tenant] | None = None,
+        stale_while_revalidate: float = 0.0,
         codec: CodecSetting = "raw",
         tenant: str = "default",
         namespace: str = "default",
@@ -108,34 +112,31 @@ class Cache:
         self.memo: Memo = LocalMemo()
         """Encoded bytes seen before → their canonical content; on disk where there is a disk tier."""
         self._clock = clock or SystemClock()
-        self._references = _plugged("refs", references)
+        keeping = Keeping.choose(
+            policy, admission, ttl, references, tenants, settings.early_refresh, stale_while_revalidate
+        )
+        self._references = keeping.references
         self._tally = Tally()
         self._flights = SingleFlight()
         self._closed = False
 
         claims: Claims | None = None
-        self._broadcast: Broadcast | None = None
-        self._behind: WriteBehind | None = None
         tiers = list(lower)
         self.root = None if root is None else Path(root).expanduser()
-        self._disk = None
+        self._disk = broadcast = None
         if self.root is None:
             realms = RealmKeys(secrets.token_bytes(32) if secret is None else secret)
         else:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             realms = RealmKeys(secret) if secret is not None else RealmKeys.load(self.root / "realm.key")
             if disk is not None and parse_bytes(disk):
-                from mmcache.tiers.disk import DiskTier  # lmdb only where there is a disk tier
+                from mmcache.folder import Folder  # lmdb only where there is a disk tier
 
                 limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
-                self._disk = DiskTier(self.root, limits, clock=self._clock, emit=self._emit, outdated=self._outdated)
-                self._broadcast = Broadcast(self.root / "invalidations")
-                self.memo, claims = self._disk.memo, self._disk.claims
-                self._behind = WriteBehind(
-                    self._disk, backlog_bytes=limits.backlog_bytes, emit=self._emit, clock=self._clock,
-                    catch_up=self._catch_up, sequence=lambda: self._broadcast.sequence[0] if self._broadcast else 0,
-                )  # fmt: skip
-                tiers.insert(0, self._behind)
+                folder = Folder(self.root, limits, clock=self._clock, emit=self._emit, catch_up=self._catch_up)
+                self._disk, broadcast = folder.disk, folder.broadcast
+                self.memo, claims = folder.disk.memo, folder.disk.claims
+                tiers.insert(0, folder.behind)
 
         self.structures = Structures()
         for returned in returns:
@@ -143,22 +144,22 @@ class Cache:
         self.scopes = Scopes(realms, codec)
         self._store = Store(
             memory=settings.memory,
-            policy=_plugged("policies", policy),
+            keeping=keeping,
             lower=tiers,
             scopes=self.scopes,
             structures=self.structures,
-            admission=_plugged("admission", admission),
-            lifetime=_lifetime(ttl),
             clock=self._clock,
             events=self.events,
             signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
             below=self._get_below,
-            broadcast=self._broadcast,
+            broadcast=broadcast,
             doom=self._flights.doom,
-            references=self._references,
         )
         fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
-        self.answers = Answers(self._store, fill, self.scopes, self._tally, self.events, self.structures, verify_share)
+        revalidation = Revalidation(self._store, fill, self._flights, claims, keeping, self._clock)
+        self.answers = Answers(
+            self._store, fill, revalidation, self.scopes, self._tally, self.events, self.structures, verify_share
+        )
         """Lookups that may end in a computation; what `Encoder` calls."""
         self.peek: Callable[..., Any] = self._store.memory.peek
         """`peek(key, default=None)`: the value if it is in memory. Never blocks, never reads a lower tier."""
@@ -174,11 +175,13 @@ class Cache:
     def _catch_up(self) -> int:
         return self._store.catch_up()
 
-    def _outdated(self) -> list[Key] | None:
-        """What was invalidated since the batch that is being written was taken."""
-        assert self._behind is not None
-        assert self._broadcast is not None
-        return self._broadcast.since(self._behind.caught_up)
+    @classmethod
+    def from_config(cls, path: str | os.PathLike[str], **changes: Any) -> Self:
+        """The cache that a TOML file describes, e.g. one that `mmcache advise` wrote; `changes` override it.
+
+        `[cache]` holds the constructor's arguments by name, `[tenants.NAME]` a `Tenant`. Raises `SettingsError`.
+        """
+        return cls(**read_config(path) | changes)
 
     # Keys and encoders ----------------------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class Cache:
         `ttl` in seconds overrides the cache's lifetime. What `compute` raises reaches every caller and is not stored.
         """
         if not (bypass or self.answers.verify_share):
-            value = self.peek(key, _MISSING)
+            value = self._fresh(key, _MISSING)
             if value is not _MISSING:
                 return value
         parse_ttl(ttl)
@@ -259,7 +262,9 @@ class Cache:
             raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
         self.answers.mode = mode
         memory = self._store.memory
-        self.peek, self.get = (memory.peek, memory.get_or_below) if mode == "on" else (_nothing_held, _nothing_held)
+        on = mode == "on"
+        self.peek, self.get = (memory.peek, memory.get_or_below) if on else (_nothing_held, _nothing_held)
+        self._fresh = memory.fresh if on else _nothing_held
 
     # Change ---------------------------------------------------------------------------------------------------------
 
@@ -297,6 +302,15 @@ class Cache:
         self._references.link(parent, children)
         self._store.memory.refresh(children)
 
+    def attended(self, key: Key, entropy: float) -> None:
+        """Say how sure a cross-attention over `key`'s block was: its mean softmax entropy in nats.
+
+        See `policies.entropy.attention_entropy`; policies like `entropy-lfu` keep what models attend to surely.
+        """
+        if not (math.isfinite(entropy) and entropy >= 0):
+            raise SettingsError(f"an entropy is a finite number of nats, 0 or more, not {entropy!r}")
+        self._store.memory.refresh([key], entropy)
+
     @contextmanager
     def pin(self, key: Key) -> Iterator[bool]:
         """Inside, `key` is not evicted from memory; False when it is not there or the pinned share is used up."""
@@ -317,8 +331,7 @@ class Cache:
         self._check_open()
         wanted = source if isinstance(source, Key) else self.key(source, **key)
         self._store.catch_up()
-        finders = {"memory": self._store.memory.look} | {t.name: partial(_first, t) for t in self._store.lower}
-        return explain(wanted, content, self.scopes, finders, self._store.name_miss(wanted).reason, self._clock)
+        return explain(wanted, content, self.scopes, self._store, self._clock)
 
     def stats(self) -> CacheStats:
         """Exact counters and the tiers' gauges."""
@@ -358,19 +371,6 @@ class Cache:
     def _check_open(self) -> None:
         if self._closed:
             raise TierClosedError("this cache is closed; open a new one")
-
-
-def _plugged(kind: str, choice: Any) -> Any:
-    return plugins.load(kind, choice)() if isinstance(choice, str) else choice
-
-
-def _lifetime(ttl: float | str | Lifetime | None) -> Any:
-    return plugins.load("ttl", "fixed")(ttl) if ttl is None or isinstance(ttl, int | float) else _plugged("ttl", ttl)
-
-
-def _first(tier: Tier, key: Key) -> Found | MissReason:
-    (found,) = tier.get([key])
-    return found
 
 
 def _nothing_held(key: Key, default: Any = None) -> Any:

@@ -198,7 +198,7 @@ class Encoder:
         compute = self._computing(request, arguments, keywords)
         if self._options.bypass or (guard is not None and guard.bypass()):
             return self._cache.answers.answer(request.key, compute, bypass=True)
-        look = self._cache.answers.look_up([request.key])[0]
+        look = self._cache.answers.look_up([request.key], settled=True)[0]
         looked, computing = time.perf_counter() - started, look.saved
 
         def timed() -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mmcache.model.errors import SettingsError
 
@@ -41,6 +43,11 @@ def default_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mmcache"
 
 
+def traces_folder() -> Path:
+    """Where the laboratory looks for published traces: `$MMCACHE_TRACES`, else `../shared/data/traces`."""
+    return Path(os.environ.get("MMCACHE_TRACES") or "../shared/data/traces").expanduser()
+
+
 def accelerated() -> bool:
     """Whether the compiled kernels may be used (`MMCACHE_PURE=1` turns them off)."""
     return os.environ.get("MMCACHE_PURE", "") not in ("1", "true")
@@ -50,6 +57,12 @@ def enabled() -> bool:
     """The kill switch: `MMCACHE_DISABLED=1` makes every lookup a bypass."""
     return os.environ.get("MMCACHE_DISABLED", "") not in ("1", "true")
 
+
+CONFIGURABLE = (
+    "root", "memory", "disk", "policy", "admission", "ttl", "references", "stale_while_revalidate", "codec", "tenant",
+    "namespace", "mode", "verify_share",
+)  # fmt: skip
+"""Arguments of `Cache` that a file may give."""
 
 Class = Literal["critical", "normal", "batch"]
 """Service class of a tenant."""
@@ -131,3 +144,33 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     flight: FlightSettings = field(default_factory=FlightSettings)
+    early_refresh: float = 1.0
+    """How eagerly a block with a deadline is computed anew before it ends, by one caller: beta of XFetch, in which the
+    chance grows with the seconds that computing takes. 0 = never before the end."""
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Arguments of `Cache` from a TOML file: its table `[cache]` and, as `tenants`, `[tenants.NAME]`.
+
+    Raises `SettingsError` for a file that cannot be read, is no TOML, or has other tables.
+    """
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            found = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read the configuration {path}: {error}") from error
+    arguments, tenants = found.pop("cache", {}), found.pop("tenants", {})
+    if found or not isinstance(arguments, dict) or not isinstance(tenants, dict):
+        raise SettingsError(f"{path} has tables [cache] and [tenants.NAME] only, not {', '.join(found) or 'these'}")
+    if unknown := set(arguments) - set(CONFIGURABLE):
+        raise SettingsError(f"{path}: [cache] has no {', '.join(sorted(unknown))}; it takes {_listed(CONFIGURABLE)}")
+    for name, options in tenants.items():
+        if not isinstance(options, dict) or set(options) - {"service", "quota"}:
+            raise SettingsError(f"{path}: [tenants.{name}] takes service and quota, not {options!r}")
+    if tenants:
+        arguments["tenants"] = {name: Tenant(**options) for name, options in tenants.items()}
+    return arguments
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

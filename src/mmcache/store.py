@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from mmcache.admission.base import Admission, Admit, Reject
+from mmcache.admission.base import Admit, Reject
 from mmcache.changes import Changes
 from mmcache.codecs.pipeline import Thawed, freeze, thaw
 from mmcache.codecs.structure import Structures
 from mmcache.events import Events
+from mmcache.fates import Fates
 from mmcache.forks import Lock
+from mmcache.keeping import Keeping
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError, UnsupportedValueError
 from mmcache.model.event import (
     Event,
     Evicted,
-    EvictReason,
     Expired,
     Failed,
     MissReason,
@@ -29,8 +30,6 @@ from mmcache.model.event import (
 )
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
-from mmcache.policies.base import Policy
-from mmcache.refs.base import References
 from mmcache.scopes import Scope, Scopes
 from mmcache.seen import SignatureIndex
 from mmcache.settings import MemorySettings
@@ -40,10 +39,6 @@ from mmcache.tiers.hit_index import Below
 from mmcache.tiers.memory import MemoryTier
 from mmcache.tiers.owed import OwedDrops
 from mmcache.tiers.write_behind import WriteBehind
-from mmcache.ttl.base import Lifetime
-
-GHOSTS = 65_536
-"""Evicted keys remembered, to tell `evicted` from `absent`."""
 
 Make = Callable[[], object]
 
@@ -57,6 +52,10 @@ class Lookup:
     tier: str = ""
     reason: MissReason = MissReason.ABSENT
     frame: Frame | None = None
+    deadline: float | None = None
+    """When it ends, in monotonic seconds; None = never."""
+    stale: bool = False
+    """It is over, and may be served only while somebody revalidates it."""
 
     @property
     def saved(self) -> float:
@@ -90,33 +89,31 @@ class Store:
         self,
         *,
         memory: MemorySettings,
-        policy: Policy,
+        keeping: Keeping,
         lower: Sequence[Tier],
         scopes: Scopes,
         structures: Structures,
-        admission: Admission,
-        lifetime: Lifetime,
         clock: Clock,
         events: Events,
         signatures: SignatureIndex,
         below: Below,
         broadcast: Broadcast | None,
         doom: Callable[[Iterable[Key] | None], None],
-        references: References,
     ) -> None:
         self.lower = list(lower)
         self._owed = {id(tier): OwedDrops(tier.drop) for tier in self.lower}
         self._scopes, self._structures, self._events = scopes, structures, events
-        self._admission, self._lifetime, self._clock, self._signatures = admission, lifetime, clock, signatures
-        self._ghosts: dict[Key, None] = {}
-        self._ghost_lock = Lock()
-        self._broadcast, self._doom, self._references = broadcast, doom, references
+        self.keeping, self._clock, self._signatures = keeping, clock, signatures
+        self.fates = Fates()
+        self._broadcast, self._doom = broadcast, doom
         self._catching_up = Lock()
         self.changes = Changes()
         shared = broadcast.sequence if broadcast is not None else None
         self.memory = MemoryTier(
-            memory, policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared, holds=references.holds,
-            catch_up=self.catch_up,
+            memory, keeping.policy, self._thaw, clock=clock, emit=self.emit, below=below, shared=shared,
+            holds=keeping.references.holds, catch_up=self.catch_up, lives=keeping.lifetime,
+            refresh_window=keeping.refresh_window, grace_seconds=keeping.grace_seconds, quotas=keeping.quotas,
+            victims_of=keeping.victims_of,
         )  # fmt: skip
         self._last = self.lower[-1].name if self.lower else self.memory.name
 
@@ -124,16 +121,10 @@ class Store:
         return thaw(frame, self._structures)
 
     def emit(self, event: Event) -> None:
-        """Pass an event on; remember what was evicted for space; what left the last tier needs nothing any more."""
+        """Pass an event on; remember what became of its block; what left the last tier needs nothing any more."""
         if isinstance(event, Evicted | Expired) and event.tier == self._last:
-            self._references.unlink(event.key)
-        if isinstance(event, Stored):
-            self._ghosts.pop(event.key, None)
-        if isinstance(event, Evicted) and event.reason is EvictReason.SPACE:
-            with self._ghost_lock:
-                self._ghosts[event.key] = None
-                if len(self._ghosts) > GHOSTS:
-                    self._ghosts.pop(next(iter(self._ghosts)), None)
+            self.keeping.references.unlink(event.key)
+        self.fates.note(event, self._clock.monotonic())
         self._events.emit(event)
 
     def catch_up(self) -> int:
@@ -159,29 +150,33 @@ class Store:
             self._tell([*written])
         return self.memory.seen
 
-    def find_near(self, keys: Sequence[Key], *, counted: bool = True) -> list[Lookup]:
+    def find_near(self, keys: Sequence[Key], *, counted: bool = True, stale: bool = False) -> list[Lookup]:
         """Look keys up in memory alone; never blocks for long."""
         self.catch_up()
-        return [self._find_near(key, counted) for key in keys]
+        return [self._find_near(key, counted, stale) for key in keys]
 
-    def find(self, keys: Sequence[Key], *, counted: bool = True) -> list[Lookup]:
-        """Look all keys up, a batch a tier, in the order of `keys`. `counted`: memory hits count, and are uses."""
-        found = self.find_near(keys, counted=counted)
+    def find(self, keys: Sequence[Key], *, counted: bool = True, stale: bool = False) -> list[Lookup]:
+        """Look all keys up, a batch a tier, in the order of `keys`. `counted`: memory hits count, and are uses.
+        `stale`: what is over and may be served while it is revalidated is found too, where no tier has it alive."""
+        found = self.find_near(keys, counted=counted, stale=stale)
         for tier in self.lower:
-            missing = [i for i, look in enumerate(found) if look.make is None]
+            missing = [i for i, look in enumerate(found) if look.make is None or look.stale]
             if not missing:
                 break
             for i, look in zip(missing, self._find_below(tier, [keys[i] for i in missing]), strict=True):
-                if look.make is not None or _TELLING.index(look.reason) < _TELLING.index(found[i].reason):
+                if look.make is not None or (
+                    not found[i].stale and _TELLING.index(look.reason) < _TELLING.index(found[i].reason)
+                ):
                     found[i] = look
         return [self.name_miss(key, look) for key, look in zip(keys, found, strict=True)]
 
-    def _find_near(self, key: Key, counted: bool) -> Lookup:
-        entry = self.memory.entry(key, counted=counted)
+    def _find_near(self, key: Key, counted: bool, stale: bool) -> Lookup:
+        entry = self.memory.entry(key, counted=counted, stale=stale)
         if isinstance(entry, MissReason):
             return Lookup(None, reason=entry)
-        value, make, _, frame, _, _ = entry
-        return Lookup(make or (lambda: value), self.memory.name, frame=frame)
+        value, make, deadline, frame, _, _ = entry
+        over = stale and deadline is not None and deadline <= self._clock.monotonic()
+        return Lookup(make or (lambda: value), self.memory.name, frame=frame, deadline=deadline, stale=over)
 
     def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
         if owed := self._owed[id(tier)].settle(keys):
@@ -217,13 +212,13 @@ class Store:
             return Lookup(None, reason=MissReason.CORRUPT)
         if moved:
             self.emit(Moved(key, tier.name, self.memory.name))
-        return Lookup(make, tier.name, frame=found.frame)
+        return Lookup(make, tier.name, frame=found.frame, deadline=found.deadline)
 
     def name_miss(self, key: Key, look: Lookup = ABSENT) -> Lookup:
         """Tell `absent` apart: evicted earlier, or here under another signature."""
         if look.make is not None or look.reason is not MissReason.ABSENT:
             return look
-        if key in self._ghosts:
+        if self.fates.evicted(key):
             return Lookup(None, reason=MissReason.EVICTED)
         scope = self._scopes.find(key)
         if scope is not None and any(
@@ -254,14 +249,14 @@ class Store:
             frame, make = self.freeze(key, scope, value, cost)
             facts = Facts(frame.size, cost, scope.signature.modality, scope.tenant)
             now = self._clock.monotonic()
-            verdict = self._admission.judge(key, facts, now)
+            verdict = self.keeping.admission.judge(key, facts, now)
             if not isinstance(verdict, Admit):
                 reason = verdict.reason if isinstance(verdict, Reject) else RefuseReason.ADMISSION
                 self.drop([key])
                 self.emit(Refused(key, "cache", reason))
                 return Kept(make, False)
             self.changes.mark([key])
-            deadline = self._lifetime.deadline(key, facts, now) if ttl is None else now + ttl
+            deadline = self.keeping.lifetime.deadline(key, facts, now) if ttl is None else now + ttl
             if deadline is not None and deadline <= now:
                 self.drop([key])
                 return Kept(make, False)

@@ -1,0 +1,121 @@
+"""`Keeping`: the deciders of a cache as one: what stays, for how long, for whom. Chosen here, asked by `store`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmcache import plugins
+from mmcache.admission.base import Admission
+from mmcache.forks import Lock
+from mmcache.model.block import Facts
+from mmcache.model.errors import SettingsError
+from mmcache.model.key import Key
+from mmcache.policies.base import Policy
+from mmcache.policies.fair import FairShare
+from mmcache.refs.base import References
+from mmcache.settings import Tenant
+from mmcache.ttl.base import Lifetime
+from mmcache.ttl.refresh import early, window
+
+
+class LockedLifetime:
+    """A lifetime that several threads ask: one after the other."""
+
+    def __init__(self, lifetime: Lifetime) -> None:
+        self._lifetime, self._lock = lifetime, Lock()
+
+    def deadline(self, key: Key, facts: Facts, now: float) -> float | None:
+        """See `Lifetime.deadline`."""
+        with self._lock:
+            return self._lifetime.deadline(key, facts, now)
+
+    def used(self, key: Key, now: float) -> None:
+        """See `Lifetime.used`."""
+        with self._lock:
+            self._lifetime.used(key, now)
+
+    def ended(self, key: Key, age: float, stale: bool) -> None:
+        """See `Lifetime.ended`."""
+        with self._lock:
+            self._lifetime.ended(key, age, stale)
+
+    def explain(self, modality: str) -> Mapping[str, float | str]:
+        """What the lifetime says of blocks of `modality`; empty where it gives no reasons."""
+        with self._lock:
+            explain = getattr(self._lifetime, "explain", None)
+            return {} if explain is None else explain(modality)
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Who decides. `grace_seconds`: how long an expired block may be served while it is revalidated."""
+
+    policy: Policy
+    admission: Admission
+    lifetime: LockedLifetime
+    references: References
+    early_refresh: float = 0.0
+    """XFetch's beta: above 1 refreshes earlier, 0 never."""
+    grace_seconds: float = 0.0
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    victims_of: Callable[[str, float], Iterator[Key]] | None = None
+
+    @staticmethod
+    def choose(
+        policy: str | Policy,
+        admission: str | Admission,
+        ttl: float | str | Lifetime | None,
+        references: str | References,
+        tenants: Mapping[str, Tenant] | None,
+        early_refresh: float,
+        grace_seconds: float,
+    ) -> Keeping:
+        """From what `Cache` was given: names of plug-ins, or objects. Raises `SettingsError`, `UnknownPluginError`."""
+        if not (grace_seconds >= 0.0 and early_refresh >= 0.0):
+            raise SettingsError(
+                f"stale_while_revalidate and early_refresh are 0 or more, not {grace_seconds} and {early_refresh}"
+            )
+        tenants = tenants or {}
+        for name, tenant in tenants.items():
+            if not isinstance(tenant, Tenant):
+                raise SettingsError(f'tenants are like {{"payments": Tenant("critical")}}, not {name!r}: {tenant!r}')
+        decides = _plugged("policies", policy)
+        fair = _fair(policy, tenants) if tenants else None
+        return Keeping(
+            policy=decides if fair is None else fair,
+            admission=_plugged("admission", admission),
+            lifetime=LockedLifetime(_lifetime(ttl)),
+            references=_plugged("refs", references),
+            early_refresh=early_refresh,
+            grace_seconds=grace_seconds,
+            quotas={name: t.quota_bytes for name, t in tenants.items() if t.quota_bytes is not None},
+            victims_of=None if fair is None else fair.victims_of,
+        )
+
+    def refresh_window(self, cost: float) -> float:
+        """Seconds before its deadline from which a block that took `cost` seconds may be refreshed early."""
+        return window(cost, self.early_refresh) if self.early_refresh else 0.0
+
+    def due(self, deadline: float | None, cost: float, now: float) -> bool:
+        """Whether the caller that found a live block should refresh it: drawn, likelier the nearer its end."""
+        if deadline is None or not self.early_refresh:
+            return False
+        return early(deadline, cost, self.early_refresh, now, random.random())
+
+
+def _fair(policy: str | Policy, tenants: Mapping[str, Tenant]) -> FairShare:
+    """One policy a tenant, so each has its own order; the shares decide between them."""
+    if not isinstance(policy, str):
+        raise SettingsError("with tenants, give the policy by name: each tenant gets one of its own")
+    return FairShare(plugins.load("policies", policy), tenants)
+
+
+def _plugged(kind: str, choice: Any) -> Any:
+    return plugins.load(kind, choice)() if isinstance(choice, str) else choice
+
+
+def _lifetime(ttl: float | str | Lifetime | None) -> Any:
+    return plugins.load("ttl", "fixed")(ttl) if ttl is None or isinstance(ttl, int | float) else _plugged("ttl", ttl)

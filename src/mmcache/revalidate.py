@@ -1,0 +1,95 @@
+"""Refreshing what is still there: one caller computes anew, near the end or just after it; all others are served.
+
+Early, by chance that grows as the deadline nears (Vattani et al., "Optimal probabilistic cache stampede prevention",
+VLDB 2015); after the deadline, for as long as `stale_while_revalidate` says (RFC 5861).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mmcache.fill import Fill, Released
+from mmcache.flight import Flight, SingleFlight, leading
+from mmcache.keeping import Keeping
+from mmcache.model.clock import Clock
+from mmcache.model.event import Failed
+from mmcache.model.key import Key
+from mmcache.scopes import Scope
+from mmcache.store import Lookup, Make, Store
+from mmcache.tiers.base import Claims
+
+
+@dataclass
+class _Refresh:
+    """One attempt. `make` gives what the caller gets."""
+
+    make: Make
+    led: tuple[Flight, Released] | None = None
+    """The flight that this caller leads, and its claim; None = another caller or process is at it."""
+
+
+class Revalidation:
+    """Decides who refreshes, and does it. Whatever fails, the caller gets the value that is there."""
+
+    def __init__(
+        self, store: Store, fill: Fill, flights: SingleFlight, claims: Claims | None, keeping: Keeping, clock: Clock
+    ) -> None:
+        self._store, self._fill, self._flights, self._claims = store, fill, flights, claims
+        self._keeping, self._clock = keeping, clock
+
+    def due(self, look: Lookup) -> bool:
+        """Whether this caller should try to refresh what it found."""
+        return look.stale or self._keeping.due(look.deadline, look.saved, self._clock.monotonic())
+
+    def run(self, key: Key, scope: Scope, look: Lookup, compute: Callable[[], object], ttl: float | None) -> Make:
+        """The maker of a new value where this caller is the one to compute it, else of the one that is there."""
+        with self._attempt(key, look) as attempt:
+            if attempt.led is not None:
+                value, seconds = self._fill.timed(compute)
+                flight, claim = attempt.led
+                attempt.make = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+        return attempt.make
+
+    async def run_async(
+        self, key: Key, scope: Scope, look: Lookup, compute: Callable[[], object | Awaitable[object]], ttl: float | None
+    ) -> Make:
+        """The async twin of `run`."""
+        with self._attempt(key, look) as attempt:
+            if attempt.led is not None:
+                value, seconds = await self._fill.timed_async(compute)
+                flight, claim = attempt.led
+                attempt.make = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+        return attempt.make
+
+    @contextmanager
+    def _attempt(self, key: Key, look: Lookup) -> Iterator[_Refresh]:
+        assert look.make is not None
+        attempt = _Refresh(look.make)
+        flight, leads = self._flights.join(key)
+        if not leads:
+            yield attempt
+            return
+        try:
+            claimed = self._claims is None or self._claims.acquire(key)
+            with leading(flight), Released(self._claims if claimed else None, flight) as claim:
+                if claimed and not self._renewed(key, look, attempt):
+                    attempt.led = flight, claim
+                yield attempt
+        except Exception as error:  # noqa: BLE001 - the model may raise anything; what is there is served
+            self._flights.fail(flight, error)
+            self._store.emit(Failed("refresh", f"the old value is served: {error!r}", key))
+            return
+        except BaseException:
+            self._flights.abandon(flight)
+            raise
+        self._flights.land(flight, attempt.make)
+
+    def _renewed(self, key: Key, look: Lookup, attempt: _Refresh) -> bool:
+        """Whether somebody stored a newer one since the lookup, which then is what the caller gets."""
+        now = self._store.find([key], counted=False)[0]
+        if now.make is None or now.deadline == look.deadline:
+            return False
+        attempt.make = now.make
+        return True
