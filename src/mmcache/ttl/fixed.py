@@ -7,8 +7,7 @@ import math
 from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
 from mmcache.model.key import Key
-
-_HASH_BYTES = 8
+from mmcache.ttl.spread import share_of
 
 
 class FixedTTL:
@@ -33,9 +32,7 @@ class FixedTTL:
             return None
         if not self.jitter:
             return now + self.seconds
-        # The digest is uniform already; the region is mixed in so that the tiles of one picture spread as well.
-        drawn = int.from_bytes(key.digest[:_HASH_BYTES]) ^ int.from_bytes(key.region[:_HASH_BYTES])
-        return now + self.seconds * (1.0 - self.jitter * drawn / (1 << 8 * _HASH_BYTES))
+        return now + self.seconds * (1.0 - self.jitter * share_of(key))
 
     def used(self, key: Key, now: float) -> None:
         """Nothing is learned."""
