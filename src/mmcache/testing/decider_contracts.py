@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import random
 import threading
+from typing import ClassVar
 
 import pytest
 
 from mmcache.admission.base import Admission, Admit, Reject, Wait
 from mmcache.model.block import Facts
 from mmcache.model.key import Key
-from mmcache.refs.base import References
+from mmcache.refs.base import MOST_GONE, Checked, References
 from mmcache.testing.frames import make_key
 from mmcache.ttl.base import Lifetime
 
@@ -80,7 +81,9 @@ class LifetimeContract:
 
 
 class ReferencesContract:
-    """Hook: `make_references`."""
+    """Hook: `make_references`. `strong`: whether a link counts in `holds`."""
+
+    strong: ClassVar[bool] = True
 
     def make_references(self) -> References:
         """A new graph without links."""
@@ -91,10 +94,14 @@ class ReferencesContract:
 
     def test_unknown_keys_reach_themselves(self) -> None:
         references = self.make_references()
+        references.leave(make_key(1))
         references.unlink(make_key(1))
+        references.link(make_key(1), [])
         assert references.reach([make_key(1), make_key(2)]) == {make_key(1), make_key(2)}
         assert references.reach([]) == set()
         assert references.holds(make_key(1)) == 0
+        assert not references.surplus()
+        assert not list(references.dangling(lambda key: True))
 
     def test_parents_are_reached_and_children_are_not(self) -> None:
         references = self.make_references()
@@ -105,13 +112,27 @@ class ReferencesContract:
 
     def test_links_add_up_and_are_no_multiset(self) -> None:
         references = self.make_references()
-        for children in ([make_key(1)], [make_key(1), make_key(2)], []):
+        for children in ([make_key(1)], [make_key(1), make_key(2), make_key(2)], []):
             references.link(make_key(9), children)
-        assert [references.holds(make_key(n)) for n in (1, 2)] == [1, 1]
+        assert [references.holds(make_key(n)) for n in (1, 2)] == [self.strong, self.strong]
+        references.leave(make_key(9))
+        assert [references.holds(make_key(n)) for n in (1, 2)] == [0, 0]
+        references.link(make_key(9), [make_key(2)])
+        assert [references.holds(make_key(n)) for n in (1, 2)] == [self.strong, self.strong], "it is back"
         references.unlink(make_key(9))
         assert [references.holds(make_key(n)) for n in (1, 2)] == [0, 0]
+        assert references.reach([make_key(1), make_key(2)]) == {make_key(1), make_key(2)}
 
-    @pytest.mark.parametrize("length", [1, 2, 50])
+    def test_what_was_made_from_a_block_that_left_is_still_reached(self) -> None:
+        references = self.make_references()
+        references.link(make_key(1), [make_key(2)])
+        references.link(make_key(2), [make_key(3)])
+        references.leave(make_key(2))
+        assert references.reach([make_key(3)]) == {make_key(n) for n in (1, 2, 3)}
+        references.leave(make_key(1))
+        assert references.reach([make_key(3)]) == {make_key(n) for n in (1, 2, 3)}
+
+    @pytest.mark.parametrize("length", [1, 2, 50, 3000])
     def test_cycles_end(self, length: int) -> None:
         references = self.make_references()
         cycle = [make_key(n) for n in range(length)]
@@ -121,36 +142,86 @@ class ReferencesContract:
         references.unlink(cycle[0])
         assert references.reach([cycle[0]]) == set(cycle)
         assert references.reach([cycle[1 % length]]) == {cycle[1 % length]}
+        for key in cycle:
+            references.unlink(key)
+        assert references.reach(cycle[:1]) == set(cycle[:1])
 
     def test_equals_a_set_of_edges(self) -> None:
-        references, edges, rng = self.make_references(), set[tuple[Key, Key]](), random.Random(3)
-        for _ in range(400):
+        references, rng = self.make_references(), random.Random(3)
+        edges, left = set[tuple[Key, Key]](), set[Key]()
+        for _ in range(600):
             parent, child = make_key(rng.randrange(12)), make_key(rng.randrange(12))
-            if rng.random() < 0.3:
-                references.unlink(parent)
-                edges = {edge for edge in edges if edge[0] != parent}
-            else:
-                references.link(parent, [child])
-                edges.add((parent, child))
+            match rng.randrange(10):
+                case 0 | 1:
+                    references.leave(parent)
+                    left.add(parent)
+                case 2:
+                    dropped = references.reach([parent]) if rng.random() < 0.2 else {parent}
+                    for key in dropped:
+                        references.unlink(key)
+                    edges = {edge for edge in edges if edge[0] not in dropped}
+                case _:
+                    references.link(parent, [child])
+                    edges.add((parent, child))
+                    left.discard(parent)
             reached = {child}
             while more := {p for p, c in edges if c in reached} - reached:
                 reached |= more
             assert references.reach([child]) == reached
-            assert references.holds(child) == sum(c == child for _, c in edges)
+            living = {edge for edge in edges if edge[0] not in left}
+            assert references.holds(child) == (sum(c == child for _, c in living) if self.strong else 0)
+            held = {key for key in map(make_key, range(12)) if rng.random() < 0.5}
+            lost = [(p, c) for p, c in living if p in held and c not in held]
+            assert sorted(references.dangling(held.__contains__)) == sorted(lost)
+
+    def test_what_parents_leave_behind_does_not_pile_up(self) -> None:
+        references, most = self.make_references(), 0
+        for n in range(5 * MOST_GONE):
+            references.link(make_key(n), [make_key(n, scope=2), make_key(0, scope=3)])
+            references.leave(make_key(n))
+            for key in references.reach(references.surplus()):
+                references.unlink(key)
+            most = max(most, len(references.reach([make_key(0, scope=3)])) if n % 256 == 0 else 0)
+        assert most <= MOST_GONE
+        assert not references.surplus()
+
+    def test_a_checked_tracker_finds_whatever_it_would_reach(self) -> None:
+        for seed in range(30):
+            references, rng = self.make_references(), random.Random(seed)
+            if not isinstance(references, Checked):
+                pytest.skip("not a `Checked` tracker")
+            keys = [make_key(n) for n in range(30)]
+            for _ in range(40):
+                references.link(rng.choice(keys), rng.sample(keys, 2))
+                if rng.random() < 0.2:
+                    references.leave(rng.choice(keys))
+            changed = set(rng.sample(keys, 2))
+            reached = references.reach(changed)
+            assert all(map(references.valid, keys))
+            for key in changed:
+                references.unlink(key)
+            assert {key for key in set(keys) - changed if not references.valid(key)} == reached - changed
+            for key in reached:
+                references.unlink(key)
+            assert all(map(references.valid, keys)), "the rest is as good as before"
 
     def test_threads_lose_no_link(self) -> None:
         references = self.make_references()
 
         def work(worker: int) -> None:
             for n in range(200):
-                references.link(make_key(1000 * worker + n), [make_key(0)])
+                key = make_key(1000 * worker + n)
+                references.link(key, [make_key(0)])
                 references.reach([make_key(0)])
                 if n % 2:
-                    references.unlink(make_key(1000 * worker + n))
+                    references.leave(key)
+                if n % 4 == 3:
+                    references.unlink(key)
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(1, 5)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert references.holds(make_key(0)) == 4 * 100
+        assert len(references.reach([make_key(0)])) == 1 + 4 * 150
+        assert references.holds(make_key(0)) == (4 * 100 if self.strong else 0)

@@ -1,0 +1,263 @@
+"""Links known from the parent's side only: less memory, and who needs a block is found by looking at all links.
+
+Keys are numbered; a link is a row of two columns, four bytes each. The rows of one parent lie side by side, the parent
+linked longest ago first. What is unlinked leaves dead rows, which are cleared away once they are the majority.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+
+from mmcache.forks import Lock
+from mmcache.model.key import Key
+from mmcache.refs.base import MOST_EDGES, MOST_GONE
+from mmcache.refs.limits import EdgeLimit
+
+_DEAD = -1
+_FEW_ROWS = 1024
+_SCANS = 4
+"""Levels of parents that are found by looking at all rows, before sorting the rows pays."""
+
+Places = npt.NDArray[np.intp]
+
+
+class ForwardReferences:
+    """See `References`. What trackers share that know a link from the parent's side. Weak: it holds nothing.
+
+    `link` is an append. `reach` costs O(all links) a level, in numpy, and one sort in graphs of many levels.
+    """
+
+    def __init__(self, most_edges: int = MOST_EDGES, most_gone: int = MOST_GONE) -> None:
+        """Raises `SettingsError` for a limit below one link."""
+        self._limit = EdgeLimit(most_edges, most_gone)
+        self._lock = Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._numbers: dict[Key, int] = {}
+        self._keys: list[Key] = []
+        self._first, self._end = array("i"), array("i")  # the rows of a number, none where equal
+        self._parent, self._child = array("i"), array("i")  # of a row
+        self._gone: dict[int, None] = {}
+        self._dead = self._gone_edges = 0
+        self._cleared()
+
+    # What a tracker may add; called under the lock ------------------------------------------------------------------
+
+    def _cleared(self) -> None:
+        """There are no numbers and no rows."""
+
+    def _numbered(self) -> None:
+        """The next number was given to a key."""
+
+    def _linked(self, parent: int, children: Sequence[int], *, anew: bool) -> None:
+        """Rows were appended. `anew`: `parent` had none before."""
+
+    def _moved(self, first: int, end: int) -> None:
+        """Rows were appended that are copies of these."""
+
+    def _held(self, children: Sequence[int], step: int) -> None:
+        """`children` are held by one parent more (+1) or less (-1)."""
+
+    def _changed(self, number: int) -> None:
+        """The key of that number was unlinked."""
+
+    def _kept(self, rows: Places, numbers: Places) -> None:
+        """Only these rows and numbers are left, in this order."""
+
+    # References -----------------------------------------------------------------------------------------------------
+
+    def link(self, parent: Key, children: Iterable[Key]) -> None:
+        """See `References.link`."""
+        with self._lock:
+            wanted = [self._number(child) for child in dict.fromkeys(children)]
+            if not wanted:
+                return
+            number = self._number(parent)
+            first, end = self._first[number], self._end[number]
+            if number in self._gone:
+                self._return(number)
+            if first != end:
+                known = set(self._child[first:end])
+                wanted = [child for child in wanted if child not in known]
+                first = self._move_to_the_end(number)
+            else:
+                first = len(self._child)
+            self._child.extend(wanted)
+            self._parent.extend([number] * len(wanted))
+            self._linked(number, wanted, anew=first == len(self._child) - len(wanted))
+            self._held(wanted, +1)
+            self._first[number], self._end[number] = first, len(self._child)
+            self._tidy()
+
+    def _number(self, key: Key) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._keys)
+            self._keys.append(key)
+            self._first.append(0)
+            self._end.append(0)
+            self._numbered()
+        return number
+
+    def _move_to_the_end(self, number: int) -> int:
+        first, end = self._first[number], self._end[number]
+        if end == len(self._child):
+            return first
+        place = len(self._child)
+        self._child.extend(self._child[first:end])
+        self._parent.extend(self._parent[first:end])
+        self._moved(first, end)
+        self._bury(first, end)
+        return place
+
+    def _bury(self, first: int, end: int) -> None:
+        self._parent[first:end] = array("i", [_DEAD]) * (end - first)
+        self._dead += end - first
+
+    def _return(self, number: int) -> None:
+        first, end = self._first[number], self._end[number]
+        del self._gone[number]
+        self._gone_edges -= end - first
+        self._held(self._child[first:end], +1)
+
+    def leave(self, parent: Key) -> None:
+        """See `References.leave`."""
+        with self._lock:
+            number = self._numbers.get(parent, _DEAD)
+            if number == _DEAD or number in self._gone:
+                return
+            first, end = self._first[number], self._end[number]
+            if first != end:
+                self._gone[number] = None
+                self._gone_edges += end - first
+                self._held(self._child[first:end], -1)
+
+    def unlink(self, parent: Key) -> None:
+        """See `References.unlink`."""
+        with self._lock:
+            if (number := self._numbers.get(parent)) is None:
+                return  # made from nothing, and nothing was made from it
+            self._changed(number)
+            first, end = self._first[number], self._end[number]
+            if first == end:
+                return
+            if number in self._gone:
+                self._return(number)
+            self._held(self._child[first:end], -1)
+            self._bury(first, end)
+            self._first[number] = self._end[number] = 0
+            self._tidy()
+
+    def reach(self, keys: Iterable[Key]) -> set[Key]:
+        """See `References.reach`."""
+        reached = set(keys)
+        with self._lock:
+            known = [number for key in reached if (number := self._numbers.get(key)) is not None]
+            if known and self._child:
+                reached.update(map(self._keys.__getitem__, self._above(known)))
+        return reached
+
+    def _above(self, known: list[int]) -> list[int]:
+        """`known` and all parents, transitively."""
+        parent, child = np.frombuffer(self._parent, np.int32), np.frombuffer(self._child, np.int32)
+        reached = np.zeros(len(self._keys) + 1, np.bool_)
+        reached[_DEAD] = True  # the last place stands for the parent of dead rows: never news
+        reached[known] = True
+        for _ in range(_SCANS):
+            found = parent[reached[child]]
+            news = found[~reached[found]]
+            reached[news] = True
+            if not news.size:
+                break
+        else:
+            _climb(parent, child, np.unique(news), reached)
+        return np.flatnonzero(reached[:_DEAD]).tolist()
+
+    def holds(self, key: Key) -> int:
+        """See `References.holds`: these are weak."""
+        return 0
+
+    def surplus(self) -> list[Key]:
+        """See `References.surplus`."""
+        if not self._limit.excess(len(self._child) - self._dead, self._gone_edges):
+            return []
+        with self._lock:
+            gone = [(self._keys[number], self._end[number] - self._first[number]) for number in self._gone]
+            others = (
+                (self._keys[number], self._end[number] - self._first[number])
+                for number in dict.fromkeys(self._parent)
+                if number != _DEAD and number not in self._gone
+            )
+            return list(self._limit.choose(len(self._child) - self._dead, self._gone_edges, gone, others))
+
+    def dangling(self, held: Callable[[Key], bool]) -> Iterator[tuple[Key, Key]]:
+        """See `References.dangling`. Of the graph as it was when asked."""
+        with self._lock:
+            keys, gone = list(self._keys), {*self._gone, _DEAD}
+            rows = zip(self._parent[:], self._child[:], strict=True)
+        links = ((keys[parent], keys[child]) for parent, child in rows if parent not in gone)
+        return ((parent, child) for parent, child in links if held(parent) and not held(child))
+
+    # Clearing away --------------------------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        """Amortised O(1) a link: the cost of clearing dead rows away was paid for by as many calls that made them."""
+        alive = len(self._child) - self._dead
+        if not alive and self._keys:
+            self._clear()
+        elif self._dead > max(alive, _FEW_ROWS):
+            self._compact()
+
+    def _compact(self) -> None:
+        parent, child = np.frombuffer(self._parent, np.int32), np.frombuffer(self._child, np.int32)
+        rows = np.flatnonzero(parent != _DEAD)
+        parent, child = parent[rows], child[rows]
+        used = np.zeros(len(self._keys), np.bool_)
+        used[parent] = used[child] = True
+        numbers = np.flatnonzero(used)
+        renumbered = np.cumsum(used, dtype=np.int32) - 1
+        firsts = np.flatnonzero(np.diff(parent, prepend=_DEAD))  # of each run of one parent's rows
+        first, end = np.zeros((2, len(numbers)), np.int32)
+        first[renumbered[parent[firsts]]] = firsts
+        end[renumbered[parent[firsts]]] = np.append(firsts[1:], len(parent))
+        self._gone = dict.fromkeys(renumbered[list(self._gone)].tolist()) if self._gone else {}
+        self._keys = list(compress(self._keys, used))
+        self._numbers = {key: number for number, key in enumerate(self._keys)}
+        self._first, self._end = packed(first, "i"), packed(end, "i")
+        self._parent, self._child = packed(renumbered[parent], "i"), packed(renumbered[child], "i")
+        self._dead = 0
+        self._kept(rows, numbers)
+
+
+def packed(numbers: npt.NDArray[np.generic], typecode: str) -> array[int]:
+    """`numbers` as a growing array of one C type."""
+    made = array(typecode)
+    made.frombytes(numbers.astype(np.dtype(typecode), copy=False).tobytes())
+    return made
+
+
+def picked(column: array[int], places: Places) -> array[int]:
+    """`column` at `places`."""
+    return packed(np.frombuffer(column, np.dtype(column.typecode))[places], column.typecode)
+
+
+def _climb(
+    parent: npt.NDArray[np.int32], child: npt.NDArray[np.int32], frontier: npt.NDArray[np.int32],
+    reached: npt.NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """Mark all parents above `frontier` in `reached`: rows sorted by child, so that a level costs what it finds."""
+    order = np.argsort(child, kind="stable")
+    parent = parent[order]
+    first = np.searchsorted(child[order], np.arange(len(reached) + 1))
+    while frontier.size:
+        starts, counts = first[frontier], first[frontier + 1] - first[frontier]
+        before = np.cumsum(counts) - counts
+        found = parent[np.arange(counts.sum()) + np.repeat(starts - before, counts)]
+        frontier = np.unique(found[~reached[found]])
+        reached[frontier] = True
