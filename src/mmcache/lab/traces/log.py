@@ -1,0 +1,230 @@
+"""A user's own access log → a trace. CSV with a header, or JSON lines; plain, gzip, xz or bzip2.
+
+Columns, by any of these names, in any order and case; others are ignored, and only the key is needed:
+
+* key: `key`, `id`, `object`, `object_id`, `hash`, `url`, `path`
+* time: `time`, `timestamp`, `ts`, `date`, `datetime`; ISO 8601 (without a zone: UTC) or Unix time in s, ms, µs or ns
+* bytes: `bytes`, `size`, `length`, `content_length`, `nbytes`
+* cost: `cost`, `seconds`, `duration`, `latency`, `compute`, in seconds; with `_ms` at the end in milliseconds
+* tenant: `tenant`, `customer`, `account`, `user`, `namespace`
+* modality: `modality`, `type`, `kind`, `media`
+
+A block is a key of a tenant. It gets the largest of its sizes and the mean of its costs; a cell may be empty where
+that request did not tell (a hit has no cost). What no row tells is assumed, and `Trace.notes` says so.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from mmcache.lab.table import Progress, silent
+from mmcache.lab.traces.rows import Rows
+from mmcache.lab.traces.trace import Trace
+from mmcache.model.errors import InvalidInputError
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "key": ("key", "id", "object", "object_id", "hash", "url", "path"),
+    "time": ("time", "timestamp", "ts", "date", "datetime"),
+    "bytes": ("bytes", "size", "length", "content_length", "nbytes"),
+    "cost": ("cost", "seconds", "duration", "latency", "compute"),
+    "tenant": ("tenant", "customer", "account", "user", "namespace"),
+    "modality": ("modality", "type", "kind", "media"),
+}
+LONGEST_LINE = 1 << 20
+"""Characters; longer ones are no row of a log."""
+_OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}  # type: ignore[dict-item]
+_REPORTED = 20_000
+"""Rows between two calls of `progress`."""
+
+
+class RowError(ValueError):
+    """A row cannot be used, and why; becomes an `InvalidInputError` with file and line."""
+
+
+def read_log(path: Path, *, skip_bad: bool = False, progress: Progress = silent) -> Trace:
+    """The trace in `path`. `skip_bad`: leave rows out that cannot be used, instead of failing at the first.
+
+    Raises `InvalidInputError`, with the line, for a file without a key column, a row that cannot be used, or no rows.
+    """
+    rows, skipped = Rows(), 0
+    unit = _Unit()
+    try:
+        with path.open("rb") as raw:
+            total = path.stat().st_size
+            opened = _OPEN.get(path.suffix.lower())
+            with opened(raw) if opened else raw as stream:
+                for number, row in _rows(path, _lines(stream)):
+                    if not number % _REPORTED:
+                        progress(f"reading {path.name}", min(raw.tell(), total), total)
+                    try:
+                        if isinstance(row, RowError):
+                            raise row
+                        _take(rows, row, unit)
+                    except RowError as error:
+                        if not skip_bad:
+                            raise InvalidInputError(
+                                f"{path}, line {number}: {error}; mend it, or leave such rows out with --skip-bad"
+                            ) from error
+                        skipped += 1
+            progress(f"reading {path.name}", total, total)
+    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise InvalidInputError(f"{path} is cut short or no {path.suffix} file: {error}") from error
+    if not rows.keys:
+        raise InvalidInputError(f"{path} has no usable row below its header")
+    return rows.trace(path.name, skipped)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    first = True
+    while data := stream.readline(LONGEST_LINE):
+        line = data.decode("utf-8", errors="replace")
+        yield line.removeprefix("\ufeff") if first else line
+        first = False
+
+
+def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+    """(line number, row by our names of the columns), or what is wrong with the row."""
+    number = 0
+    for first in lines:
+        number += 1
+        if first.strip():
+            break
+    else:
+        return
+    if first.lstrip().startswith("{"):
+        names: dict[str, str] = {}
+        while True:
+            if first.strip():
+                yield number, _json_row(path, first, names)
+            number += 1
+            if (line := next(lines, None)) is None:
+                return
+            first = line
+    else:
+        delimiter = max(",;\t", key=first.count)
+        header = next(csv.reader([first], delimiter=delimiter))
+        known = _named(path, header)
+        reader = csv.reader(lines, delimiter=delimiter)
+        before = number
+        while True:
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                yield before + reader.line_num, RowError(f"not CSV: {error}")
+                continue
+            if cells is None:
+                return
+            if cells:
+                short = len(cells) < len(header)
+                row = {ours: cells[header.index(theirs)] for theirs, ours in known.items()} if not short else {}
+                wrong = RowError(f"{len(cells)} cells under a header of {len(header)}")
+                yield before + reader.line_num, wrong if short else row
+
+
+def _named(path: Path, header: Sequence[str]) -> dict[str, str]:
+    """Their name of a column → ours (`cost_ms` for a cost in milliseconds). Raises `InvalidInputError`: no key."""
+    known: dict[str, str] = {}
+    for theirs in header:
+        plain = theirs.strip().lower().replace("-", "_").replace(" ", "_")
+        for ours, names in COLUMNS.items():
+            if plain in names:
+                known.setdefault(theirs, ours)
+            elif ours == "cost" and plain.removesuffix("_ms") in names:
+                known.setdefault(theirs, "cost_ms")
+            elif ours == "cost" and plain.removesuffix("_seconds").removesuffix("_s") in names:
+                known.setdefault(theirs, "cost")
+    chosen: dict[str, str] = {}
+    for ours, names in COLUMNS.items():  # of several that fit, the first by our order of names
+        fitting = [theirs for theirs, our in known.items() if our.removesuffix("_ms") == ours]
+        fitting.sort(key=lambda theirs: _rank(theirs, names))
+        chosen |= {theirs: known[theirs] for theirs in fitting[:1]}
+    if "key" not in chosen.values():
+        raise InvalidInputError(
+            f"{path} has no column for the key ({', '.join(COLUMNS['key'])}); its header is {', '.join(header)[:200]}"
+        )
+    return chosen
+
+
+def _rank(theirs: str, names: Sequence[str]) -> int:
+    plain = theirs.strip().lower().replace("-", "_").replace(" ", "_")
+    return next((place for place, name in enumerate(names) if plain.startswith(name)), len(names))
+
+
+def _json_row(path: Path, line: str, names: dict[str, str]) -> Mapping[str, Any] | RowError:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return RowError(f"not JSON: {error}")
+    if not isinstance(found, dict):
+        return RowError("not a JSON object")
+    if not names:
+        names |= _named(path, list(found))
+    return {ours: found.get(theirs) for theirs, ours in names.items()}
+
+
+def _take(rows: Rows, row: Mapping[str, Any], unit: _Unit) -> None:
+    key = row.get("key")
+    if key is None or key == "" or isinstance(key, dict | list):
+        raise RowError("it has no key")
+    tenant = str(row.get("tenant") or "default")
+    moment = unit.seconds(row["time"]) if "time" in row else math.nan
+    size = _number(row.get("bytes"), "bytes")
+    cost = _number(row["cost_ms"], "cost_ms") / 1e3 if "cost_ms" in row else _number(row.get("cost"), "cost")
+    block = rows.blocks.setdefault((tenant, str(key)), len(rows.blocks))
+    if block == len(rows.tenants):
+        rows.tenants.append(tenant)
+        rows.modalities.append("")
+    if row.get("modality"):
+        rows.modalities[block] = str(row["modality"]).lower()
+    rows.keys.append(block)
+    rows.times.append(moment)
+    rows.bytes.append(-1 if math.isnan(size) else int(size))
+    rows.costs.append(cost)
+
+
+def _number(cell: Any, name: str) -> float:
+    """Not a number where the cell is empty. Raises `RowError`."""
+    if cell is None or cell == "" or cell == "-":
+        return math.nan
+    try:
+        found = float(cell)
+    except (TypeError, ValueError) as error:
+        raise RowError(f"{name} is not a number: {cell!r:.60}") from error
+    if not (math.isfinite(found) and 0 <= found < 2**62):
+        raise RowError(f"{name} must be finite and 0 or more, not {cell!r:.60}")
+    return found
+
+
+class _Unit:
+    """How a file writes times: decided by its first row."""
+
+    def __init__(self) -> None:
+        self._scale: float | None = None
+
+    def seconds(self, cell: Any) -> float:
+        """Unix seconds. Raises `RowError`."""
+        try:
+            moment = float(cell)
+        except (TypeError, ValueError):
+            try:
+                parsed = datetime.fromisoformat(str(cell).strip())
+            except ValueError as error:
+                raise RowError(f"the time is neither ISO 8601 nor Unix time: {cell!r:.60}") from error
+            return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+        if not math.isfinite(moment):
+            raise RowError(f"the time is not finite: {cell!r:.60}")
+        if self._scale is None:
+            self._scale = next(
+                (scale for least, scale in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)) if moment > least), 1.0
+            )
+        return moment / self._scale
