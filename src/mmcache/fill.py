@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -18,6 +18,7 @@ from mmcache.model.event import Failed, Refused, RefuseReason
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
 from mmcache.settings import FlightSettings
+from mmcache.slots import Slots, lent
 from mmcache.stats import Tally
 from mmcache.store import Lookup, Make, Store
 from mmcache.tiers.base import Claims
@@ -29,10 +30,17 @@ class Fill:
     """Computes what is missing, once."""
 
     def __init__(
-        self, store: Store, flights: SingleFlight, claims: Claims | None, tally: Tally, settings: FlightSettings
+        self,
+        store: Store,
+        flights: SingleFlight,
+        claims: Claims | None,
+        tally: Tally,
+        settings: FlightSettings,
+        slots: Slots | None = None,
     ):
+        """`slots`: how many may compute at a time; None = no limit."""
         self._store, self._flights, self._claims, self._tally = store, flights, claims, tally
-        self._settings = settings
+        self._settings, self._slots = settings, slots
 
     # One key --------------------------------------------------------------------------------------------------------
 
@@ -62,11 +70,12 @@ class Fill:
     def _lead(self, flight: Flight, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
         found: list[Make] = []
         for pause in self.claim(flight, found):
-            time.sleep(pause)
+            with lent():
+                time.sleep(pause)
         if found:
             return found[0]
         with leading(flight), Released(self._claims, flight) as claim:
-            value, seconds = self.timed(compute)
+            value, seconds = self.timed(compute, tenant=scope.tenant)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
     async def run_async(
@@ -102,11 +111,12 @@ class Fill:
         found: list[Make] = []
         # Not in a thread: a cancelled await would leave a claim behind that nobody releases.
         for pause in self.claim(flight, found):
-            await asyncio.sleep(pause)
+            with lent():
+                await asyncio.sleep(pause)
         if found:
             return found[0]
         with leading(flight), Released(self._claims, flight) as claim:
-            value, seconds = await self.timed_async(compute)
+            value, seconds = await self.timed_async(compute, tenant=scope.tenant)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
     # Many keys ------------------------------------------------------------------------------------------------------
@@ -149,7 +159,8 @@ class Fill:
                     if look.make is not None:
                         made[key] = look.make
                 if mine := [key for key in claims if key not in made]:
-                    values, seconds = self.timed(lambda: compute([wanted[key][1] for key in mine]), len(mine))
+                    tenant = wanted[mine[0]][0].tenant
+                    values, seconds = self.timed(lambda: compute([wanted[key][1] for key in mine]), len(mine), tenant)
                     for key, value in zip(mine, values, strict=True):  # type: ignore[call-overload]
                         scope, done = wanted[key][0], claims[key].hand_over()
                         made[key] = self.keep(led[key], scope, value, seconds / len(mine), ttl, done)
@@ -223,7 +234,8 @@ class Fill:
             if not allowed:
                 return ALONE
             try:
-                return flight.future.result(self._settings.patience_seconds)
+                with lent():
+                    return flight.future.result(self._settings.patience_seconds)
             except TimeoutError:
                 if flight.future.done():  # the computation itself raised it
                     raise
@@ -237,34 +249,44 @@ class Fill:
                 return ALONE
             try:
                 landed = asyncio.shield(asyncio.wrap_future(flight.future))
-                return await asyncio.wait_for(landed, self._settings.patience_seconds)
+                with lent():
+                    return await asyncio.wait_for(landed, self._settings.patience_seconds)
             except TimeoutError:
                 if flight.future.done():
                     raise
                 return ALONE
 
-    def timed(self, compute: Callable[[], object], count: int = 1) -> tuple[object, float]:
-        """Run the model; its value and the seconds it took."""
-        started = time.perf_counter()
-        value = compute()
-        seconds = time.perf_counter() - started
+    def timed(self, compute: Callable[[], object], count: int = 1, tenant: str | None = None) -> tuple[object, float]:
+        """Run the model; its value and the seconds it took. With a `tenant`, in a compute slot where they are limited:
+        waiting for one does not count."""
+        with self._slot(tenant):
+            started = time.perf_counter()
+            value = compute()
+            seconds = time.perf_counter() - started
         self._tally.computed(count, seconds)
         return value, seconds
 
     async def timed_async(
-        self, compute: Callable[[], object | Awaitable[object]], count: int = 1
+        self, compute: Callable[[], object | Awaitable[object]], count: int = 1, tenant: str | None = None
     ) -> tuple[object, float]:
         """The async twin of `timed`."""
-        started = time.perf_counter()
-        if inspect.iscoroutinefunction(compute):
-            value = await compute()
-        else:
-            value = await _in_thread(compute)
-            if inspect.isawaitable(value):
-                value = await value
-        seconds = time.perf_counter() - started
+        async with self._slot_async(tenant):
+            started = time.perf_counter()
+            if inspect.iscoroutinefunction(compute):
+                value = await compute()
+            else:
+                value = await _in_thread(compute)
+                if inspect.isawaitable(value):
+                    value = await value
+            seconds = time.perf_counter() - started
         self._tally.computed(count, seconds)
         return value, seconds
+
+    def _slot(self, tenant: str | None) -> AbstractContextManager[None]:
+        return nullcontext() if self._slots is None or tenant is None else self._slots.taken(tenant)
+
+    def _slot_async(self, tenant: str | None) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._slots is None or tenant is None else self._slots.taken_async(tenant)
 
 
 def same(value: object) -> object:

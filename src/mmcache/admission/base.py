@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -38,3 +39,28 @@ class Admission(Protocol):
 
     def judge(self, key: Key, facts: Facts, now: float) -> Verdict:
         """May this block be stored?"""
+
+
+@runtime_checkable
+class Ranks(Protocol):
+    """Who computes next where compute slots are short; see `slots.Slots`. Optional for an admission."""
+
+    def choose(self, waiting: Iterable[tuple[str, int]], free: int, slots: int, now: float) -> str | None:
+        """One of the waiting tenants (each with how often it was overtaken), or None where nobody may go now."""
+
+    def began(self, tenant: str, slots: int, now: float) -> None:
+        """A computation of `tenant` started on one of `slots`."""
+
+    def ended(self, tenant: str, slots: int, now: float) -> None:
+        """It is over, or lends its slot to others while it waits."""
+
+    def reset(self) -> None:
+        """Nothing is running any more."""
+
+
+@runtime_checkable
+class Watchful(Protocol):
+    """An admission that follows how full the cache is. Optional: told before each `judge`."""
+
+    def space(self, held: int, limit: int) -> None:
+        """Bytes that the memory tier holds, and may hold."""
