@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -117,7 +117,7 @@ def explain(key: Key, content: Content | None, scopes: Scopes, store: Store, clo
     modality, fate = fields.get("modality", "?"), store.fates.last(key)
     return Explanation(
         key=key,
-        verdict=f"hit ({hit})" if hit else f"miss ({store.name_miss(key).reason.value})",
+        verdict=f"hit ({hit})" if hit else f"miss ({_reason(findings, store, key)})",
         tenant=scope.tenant if scope else "?",
         namespace=scope.namespace if scope else "?",
         signature=fields,
@@ -131,6 +131,11 @@ def explain(key: Key, content: Content | None, scopes: Scopes, store: Store, clo
         departure=None if fate is None else _departure(fate, clock.monotonic()),
         lifetime=dict(store.keeping.lifetime.explain(modality)),
     )
+
+
+def _reason(findings: Sequence[TierFinding], store: Store, key: Key) -> str:
+    told = (finding.reason for finding in findings if finding.reason != MissReason.ABSENT.value)
+    return next(told, store.name_miss(key).reason.value)
 
 
 def _departure(fate: Fate, now: float) -> Departure:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mmcache.forks import Lock
-from mmcache.model.event import Event, Evicted, EvictReason, Expired, Invalidated, Refused, Stored
+from mmcache.model.event import Event, Evicted, EvictReason, Expired, Invalidated, MissReason, Refused, Stored
 from mmcache.model.key import Key
 
 T = TypeVar("T")
@@ -59,9 +59,12 @@ class Fates:
             case _:
                 pass
 
-    def evicted(self, key: Key) -> bool:
-        """Whether `key` was evicted and not stored since, as far as is remembered."""
-        return key in self._evicted
+    def reason(self, key: Key) -> MissReason:
+        """Why `key` is not here, as far as is remembered: `evicted`, `expired`, or `absent`."""
+        if key in self._evicted:
+            return MissReason.EVICTED
+        last = self._last.get(key)
+        return MissReason.EXPIRED if last is not None and last.what == "expired" else MissReason.ABSENT
 
     def last(self, key: Key) -> Fate | None:
         """The latest refusal or departure of `key` since it was last stored in memory."""

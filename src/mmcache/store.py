@@ -215,11 +215,11 @@ class Store:
         return Lookup(make, tier.name, frame=found.frame, deadline=found.deadline)
 
     def name_miss(self, key: Key, look: Lookup = ABSENT) -> Lookup:
-        """Tell `absent` apart: evicted earlier, or here under another signature."""
+        """Tell `absent` apart: evicted or expired earlier, or here under another signature."""
         if look.make is not None or look.reason is not MissReason.ABSENT:
             return look
-        if self.fates.evicted(key):
-            return Lookup(None, reason=MissReason.EVICTED)
+        if (reason := self.fates.reason(key)) is not MissReason.ABSENT:
+            return Lookup(None, reason=reason)
         scope = self._scopes.find(key)
         if scope is not None and any(
             other != scope.signature.digest for other in self._signatures.seen(scope.content_id(key))
