@@ -337,7 +337,7 @@ class MemoryTier:
     def stats(self) -> TierStats:
         """Blocks and bytes now; `hits` is exact."""
         detail: dict[str, int | float | str] = {"hits": self.hits, "pinned_bytes": self._pins.bytes}
-        detail |= {f"bytes[{tenant}]": held for tenant, held in self._tenant_bytes.items() if self._quotas}
+        detail |= {f"bytes[{tenant}]": held for tenant, held in self._tenant_bytes.items() if self._victims_of}
         return TierStats(len(self._entries), self._bytes, self.settings.limit_bytes, detail)
 
     def check_integrity(self) -> None:
