@@ -62,5 +62,5 @@ class Ranks(Protocol):
 class Watchful(Protocol):
     """An admission that follows how full the cache is. Optional: told before each `judge`."""
 
-    def space(self, held: int, limit: int) -> None:
-        """Bytes that the memory tier holds, and may hold."""
+    def space(self, tenant: str, own: int, held: int, limit: int) -> None:
+        """Bytes of the memory tier: what `tenant` holds, what all hold, and what they may hold."""

@@ -6,7 +6,8 @@
 Load and free space are those of the resource that is asked for, both shares between 0 and 1:
 
 * **pool** (asked by `judge`, when a block is to be stored): load is what the tenant stored within the last 10 s or so,
-  as a share of the memory tier's limit; free is what of that limit is unused.
+  free is what it may use without taking from others: unused bytes and those that it holds; both as shares of the memory
+  tier's limit. So whoever is held back may still turn its own space over once in a window.
 * **slots** (asked by `choose`, when a computation is to start): load is the tenant's running computations as a share
   of all slots, smoothed over 10 s; free is the share of slots that are idle.
 
@@ -101,7 +102,8 @@ class QoS:
             raise SettingsError("QoS needs 0 < batch_share <= 1, window_seconds > 0 and quiet_seconds >= 0")
         self.batch_share, self.window_seconds, self.quiet_seconds = batch_share, window_seconds, quiet_seconds
         self._tenants: Mapping[str, Tenant] = {}
-        self._limit, self._free = 0, 1.0
+        self._limit = 0
+        self._free: dict[str, float] = {}
         self._pool: dict[str, _Use] = {}
         self._slots: dict[str, _Use] = {}
         self._batch_running = 0
@@ -115,9 +117,11 @@ class QoS:
         """Who is of which class."""
         self._tenants = dict(tenants)
 
-    def space(self, held: int, limit: int) -> None:
-        """How full the memory tier is, in bytes. Until this is told, everything is free."""
-        self._limit, self._free = limit, 1.0 - min(1.0, held / limit) if limit > 0 else 0.0
+    def space(self, tenant: str, own: int, held: int, limit: int) -> None:
+        """See `Watchful.space`. Until this is told, everything is free."""
+        if len(self._free) >= _REMEMBERED:
+            self._free.clear()
+        self._limit, self._free[tenant] = limit, 1.0 - min(1.0, (held - own) / limit) if limit > 0 else 0.0
 
     # Storing --------------------------------------------------------------------------------------------------------
 
@@ -128,7 +132,7 @@ class QoS:
         use = self._use(self._pool, facts.tenant, now)
         level = use.fade(now, self.window_seconds)
         load = min(1.0, level / self._limit) if self._limit > 0 else 0.0
-        if score(weight, load) < threshold(self._free) and self._protects(weight, now):
+        if score(weight, load) < threshold(self._free.get(facts.tenant, 1.0)) and self._protects(weight, now):
             return _REFUSE
         use.level = min(level + facts.size, float(self._limit)) if self._limit > 0 else level + facts.size
         return _ADMIT

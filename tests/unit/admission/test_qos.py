@@ -28,8 +28,13 @@ class TestQoS(AdmissionContract):
 class TestQoSWhereNothingIsFree(AdmissionContract):
     def make_admission(self) -> Admission:
         qos = QoS({"default": Tenant("batch")})
-        qos.space(LIMIT, LIMIT)
+        qos.space("default", 0, LIMIT, LIMIT)
         return qos
+
+
+def fill(qos: QoS, held: int, own: int = 0) -> None:
+    for tenant in TENANTS:
+        qos.space(tenant, own, held, LIMIT)
 
 
 def admitted(qos: QoS, tenant: str, size: int, now: float) -> bool:
@@ -67,21 +72,21 @@ def test_a_batch_tenant_passes_while_its_load_is_at_most_what_is_free(load: floa
 def test_while_memory_is_free_everybody_stores_and_when_it_is_full_batch_is_held_back() -> None:
     qos = QoS(TENANTS)
     assert admitted(qos, "pay", 1000, 0.0)
-    qos.space(LIMIT // 2, LIMIT)
+    fill(qos, LIMIT // 2)
     assert [admitted(qos, "report", 100_000, 0.0) for _ in range(8)] == [True] * 6 + [False] * 2
-    qos.space(LIMIT, LIMIT)
+    fill(qos, LIMIT)
     assert isinstance(qos.judge(make_key(1), Facts(1, tenant="report"), 0.0), Reject)
     assert all(admitted(qos, "pay", LIMIT, 0.0) for _ in range(20)), "critical stores under any load"
 
 
 def test_nobody_is_held_back_for_nobody() -> None:
     qos = QoS(TENANTS)
-    qos.space(LIMIT, LIMIT)
+    fill(qos, LIMIT)
     assert all(admitted(qos, "report", LIMIT, 0.0) for _ in range(5))
     admitted(qos, "shop", 1, 1.0)
     assert not admitted(qos, "report", 1, 2.0)
     qos = QoS(TENANTS, window_seconds=1e9)
-    qos.space(LIMIT, LIMIT)
+    fill(qos, LIMIT)
     admitted(qos, "report", LIMIT, 0.0)
     admitted(qos, "shop", 1, 1.0)
     assert not admitted(qos, "report", 1, 61.0)
@@ -95,7 +100,7 @@ def test_nobody_is_held_back_for_nobody() -> None:
 @settings(deadline=None)
 def test_nobody_is_refused_for_longer_than_three_windows(puts: list[tuple[float, int]], tenant: str) -> None:
     qos = QoS(TENANTS)
-    qos.space(LIMIT, LIMIT)
+    fill(qos, LIMIT)
     now = refused_since = 0.0
     for pause, size in puts:
         now += pause
@@ -107,7 +112,7 @@ def test_nobody_is_refused_for_longer_than_three_windows(puts: list[tuple[float,
 
 def test_full_memory_still_takes_five_per_cent_a_window_from_batch() -> None:
     qos = QoS(TENANTS)
-    qos.space(LIMIT, LIMIT)
+    fill(qos, LIMIT)
     stored = 0
     for n in range(10_000):  # 100 s at 100 blocks of 0.1 % of the pool a second: 1000 % of it in a window
         now = n / 100
@@ -116,11 +121,24 @@ def test_full_memory_still_takes_five_per_cent_a_window_from_batch() -> None:
     assert 0.05 * LIMIT * 9 < stored < 0.05 * LIMIT * 12
 
 
+def test_its_own_space_may_be_turned_over_once_a_window() -> None:
+    qos = QoS(TENANTS)
+    stored = 0
+    for n in range(10_000):
+        now = n / 100
+        fill(qos, LIMIT, own=LIMIT // 4)
+        admitted(qos, "pay", 1, now)
+        stored += 1000 * admitted(qos, "report", 1000, now)
+    assert 0.25 * LIMIT * 9 < stored < 0.25 * LIMIT * 12
+
+
 def test_loads_of_many_strangers_are_forgotten() -> None:
     qos = QoS(TENANTS)
     for n in range(20_000):
+        qos.space(f"stranger {n}", 0, 0, LIMIT)
         admitted(qos, f"stranger {n}", 1, float(n))
     assert len(qos._pool) < 5000
+    assert len(qos._free) < 5000
 
 
 # Computing
