@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from mmcache import Cache
+from mmcache import Cache, Tenant, plugins
 from mmcache.keys.region import Region
 from mmcache.model.key import Key
 from mmcache.policies.lru import LRU
@@ -70,6 +70,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     memory_bytes: ClassVar[int] = 4 << 20
     disk_bytes: ClassVar[int] = 64 << 20
+    quota: ClassVar[str | None] = None
     exact: ClassVar[bool] = True
     """Whether what was put must be found; else it may be, but nothing else may."""
 
@@ -89,9 +90,14 @@ class CacheMachine(RuleBasedStateMachine):
     def lower(self) -> list[Tier]:
         return []
 
-    @initialize(policy=st.sampled_from(["lru", "heat"]))
-    def start(self, policy: str) -> None:
-        self.policy = policy
+    @initialize(
+        policy=st.sampled_from(plugins.names("policies")),
+        references=st.sampled_from(plugins.names("refs")),
+        apart=st.booleans(),
+    )
+    def start(self, policy: str, references: str, apart: bool) -> None:
+        tenants = {"acme": Tenant("critical"), "zeta": Tenant("batch", quota=self.quota)} if apart else {}
+        self.deciders: dict[str, Any] = {"policy": policy, "references": references, "tenants": tenants}
         self.open()
         self.keys = [self.key(n) for n in range(len(NAMES))]
         assert len(set(self.keys)) == len(self.keys)
@@ -100,7 +106,7 @@ class CacheMachine(RuleBasedStateMachine):
         memory = MemorySettings(limit_bytes=self.memory_bytes)
         disk = DiskSettings(segment_bytes=1 << 20, index_map_bytes=1 << 20)
         self.cache = Cache(
-            self.folder, disk=self.disk_bytes, policy=self.policy, clock=self.clock, lower=self.lower(),
+            self.folder, disk=self.disk_bytes, clock=self.clock, lower=self.lower(), **self.deciders,
             settings=Settings(memory=memory, disk=disk),
         )  # fmt: skip
         self.hits = 0
@@ -281,6 +287,7 @@ class FaultyMachine(CacheMachine):
 
     memory_bytes = 12 << 10
     disk_bytes = 0
+    quota = "5KiB"
     exact = False
 
     def lower(self) -> list[Tier]:
