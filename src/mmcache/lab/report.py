@@ -69,12 +69,13 @@ def command(result: Result) -> str:
 
 
 def write(table: Table, result: Result, folder: Path) -> list[Path]:
-    """Write the three files into `folder`, which is made if missing; their paths."""
+    """Write the three files, and the table's further ones, into `folder`, which is made if missing; their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = {
         "json": json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n",
         "md": markdown(table, result),
         "svg": svg(table, result),
+        **table.pages(result),
     }
     paths = []
     for kind, page in pages.items():

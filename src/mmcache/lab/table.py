@@ -7,7 +7,7 @@ To add one: subclass `Table` in `lab/table_NAME.py`, name the class in `pyprojec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -152,6 +152,10 @@ class Table(ABC):
     @abstractmethod
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Measure. `quick` ends within 60 s on two cores, on a smaller input. Raises `MMCacheError`."""
+
+    def pages(self, result: Result) -> Mapping[str, str]:
+        """Further files of its results, text by ending: `{"csv": …}` is written as `NAME.csv`. By default none."""
+        return {}
 
     def plot(self, result: Result, figure: Figure) -> None:
         """Draw `result`; by default one panel a unit, a bar a row. Override for a curve."""

@@ -1,0 +1,164 @@
+"""Table `policies`: who goes when memory is short; ours, eleven others and the optimum, on every trace (C4).
+
+Each policy of ours is the object that the cache uses, replayed as the memory tier drives it. Memory is 1, 10 and 20 %
+of all bytes of a trace; the first 70 % of the requests are what `auto` may have been tuned on, the rest is held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from mmcache import plugins, settings
+from mmcache.lab import arena, rivals
+from mmcache.lab.arena import HELD_OUT, Input
+from mmcache.lab.measure import interleave
+from mmcache.lab.policy_cost import Nothing, bytes_a_block, play, record
+from mmcache.lab.replay import policy_named, replay, score
+from mmcache.lab.standings import Standings
+from mmcache.lab.table import Progress, Result, Row, Table
+from mmcache.lab.traces import published, synthetic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
+
+AUTO, PLAIN = "auto", "lru"
+QUICK_TRACES, QUICK_REQUESTS = ("web12", "adaptsize"), 25_000
+ATTACKS = ("scan", "loop", "flash", "one-hit")
+"""Patterns that a policy must survive: never more than 5 % fewer hits than LRU."""
+LEAST_OF_LRU = 0.95
+MOST_NANOSECONDS = 1000.0
+MOST_BYTES = 64.0
+
+
+class PoliciesTable(Table):
+    """Cost saved, misses and byte misses of every policy on every trace."""
+
+    name: ClassVar[str] = "policies"
+    title: ClassVar[str] = "Policies: what each saves of the cost to compute, on all traces and three sizes of memory"
+    remark: ClassVar[str] = (
+        "A row of a cell is the gap between `auto` and the best of all rivals in that cell, in points of the "
+        "cost-weighted hit ratio, seed by seed; with uniform costs that is the object hit ratio. All contenders, with "
+        "object and byte miss ratios, are in policies.csv. `at most` is an upper bound on what any cache could save, by "
+        "a linear programme that knows the future (PFOO-L, tightened by prices of space for parts of the trace); where "
+        "all blocks weigh the same, Belady's exact optimum stands there. The traces carry neither modalities nor costs: "
+        "with `encoder`, each block draws them for a seed."
+    )
+
+    def __init__(self) -> None:
+        self._standings: Standings | None = None
+
+    def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
+        """Traces in `$MMCACHE_TRACES`, or made-up ones where there are none. Raises `AssetError`."""
+        source, names = _input(quick)
+        cells = arena.cells(names, seeds)
+        outcomes = arena.run(cells, source, progress, processes=1 if quick and source.folder is None else None)
+        standings = self._standings = Standings(outcomes)
+        known = plugins.names("policies")
+        ours = AUTO if AUTO in known else PLAIN
+        rows = [*standings.rows(ours), *_attacks(ours, 4000 if quick else 20_000, seeds), *_costs(ours, source, quick)]
+        return Result(self.name, quick, tuple(seeds), _real(source, names, known), _simulated(source), tuple(rows))
+
+    def pages(self, result: Result) -> Mapping[str, str]:
+        """Every outcome, as CSV."""
+        return {"csv": self._standings.csv()} if self._standings else {}
+
+    def plot(self, result: Result, figure: Figure) -> None:
+        """A map: how far each contender is behind the best of each cell."""
+        if self._standings is None:
+            super().plot(result, figure)
+            return
+        names, cells, behind = self._standings.matrix(HELD_OUT)
+        figure.set_size_inches(2.5 + 0.32 * len(cells), 2.4 + 0.24 * len(names))
+        axes = figure.subplots()
+        image = axes.imshow(behind, cmap="YlOrRd", vmin=0, vmax=15, aspect="auto")
+        axes.set_xticks(range(len(cells)), cells, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        for place, row in enumerate(behind):
+            for column, points in enumerate(row):
+                axes.text(column, place, f"{points:.0f}", ha="center", va="center", fontsize=6)
+        figure.colorbar(image, label="points of cost saved behind the best, held-out part")
+        figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}: best on average on top")
+
+
+def _input(quick: bool) -> tuple[Input, Sequence[str]]:
+    folder = settings.traces_folder()
+    there = all((folder / one.file).is_file() for one in published.PUBLISHED.values())
+    source = Input(folder.resolve() if there else None, (QUICK_REQUESTS if there else 4000) if quick else None)
+    return source, QUICK_TRACES if quick and there else source.names
+
+
+def _real(source: Input, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    lines = [f"policies of this package as the cache uses them ({', '.join(known)})"]
+    if source.folder is not None:
+        cut = f", first {source.requests} requests" if source.requests else ""
+        lines += [f"trace {name}: {published.PUBLISHED[name].source}{cut}" for name in names]
+    there = len(rivals.available()) > 1
+    lines.append("rivals of libCacheSim 0.3.5" if there else "no rivals but GDSF: libcachesim is not installed here")
+    return tuple(lines)
+
+
+def _simulated(source: Input) -> tuple[str, ...]:
+    lines = [
+        "`encoder`: modality and scale of a block are drawn by a hash (text 45 %, image 35 %, audio 15 %, video 5 %); "
+        "seconds and bytes are those measured on real encoders; traces with sizes keep them",
+        "scan, loop, flash and one-hit streams",
+    ]
+    if source.folder is None:
+        lines.append(f"all traces, for the published ones are not here (MMCACHE_TRACES): {', '.join(source.names)}")
+    return tuple(lines)
+
+
+def _attacks(ours: str, requests: int, seeds: Sequence[int]) -> list[Row]:
+    rows = []
+    for name in ATTACKS:
+        ratios = []
+        for seed in seeds:
+            trace = synthetic.pattern(name, requests, seed)
+            for percent in arena.PERCENTS:
+                limit = trace.capacity(percent)
+                mine, plain = (score(trace, replay(trace, policy_named(one), limit).hits).hits for one in (ours, PLAIN))
+                ratios.append(mine / max(1, plain))
+        rows.append(
+            Row.of(
+                f"attack/{name}", f"hits of {ours}, of LRU's; the worst of {len(ratios)} sizes and seeds", "x",
+                "higher", min(ratios), target=LEAST_OF_LRU,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _costs(ours: str, source: Input, quick: bool) -> list[Row]:
+    name = "web12" if source.folder is not None else "popular"
+    trace = arena.trace_of(source, name, arena.ENCODER, 0).first(20_000 if quick else 100_000)
+    limit = trace.capacity(10)
+    tapes = {one: record(trace, one, limit) for one in dict.fromkeys((PLAIN, ours))}
+    calls = {one: lambda one=one: play(tapes[one], policy_named(one)) for one in tapes}
+    calls |= {f"{one}/empty": lambda one=one: play(tapes[one], Nothing()) for one in tapes}
+    times = interleave(calls, rounds=5 if quick else 15, per=len(trace), once=True)
+    own = {
+        one: [
+            (whole - empty) * 1e9
+            for whole, empty in zip(times[one].samples, times[f"{one}/empty"].samples, strict=True)
+        ]
+        for one in tapes
+    }
+    rows = []
+    for one in tapes:
+        measured = one == AUTO
+        rows += [
+            Row.of(
+                f"time/{one}", f"{one} itself, a request of {name} at 10 %: add, touch, drop, victims", "ns", "lower",
+                own[one], target=MOST_NANOSECONDS if measured else None,
+            ),
+            Row.of(
+                f"bytes/{one}", f"{one} itself, a block held, ghosts and sketches included", "B", "lower",
+                bytes_a_block(trace, one, limit), target=MOST_BYTES if measured else None,
+            ),
+        ]  # fmt: skip
+    if ours != PLAIN:
+        ratios = [mine / plain for mine, plain in zip(own[ours], own[PLAIN], strict=True)]
+        rows.append(Row.of(f"time/{ours}/lru", f"time of {ours}, of LRU's", "x", "lower", ratios))
+    return rows
