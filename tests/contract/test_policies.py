@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mmcache import plugins
 from mmcache.policies.base import Policy
+from mmcache.policies.entropy import EntropyLFU
+from mmcache.policies.freshness import HeatFreshness
 from mmcache.policies.heat import HeatWindow
 from mmcache.policies.lru import LRU
 from mmcache.testing import PolicyContract
@@ -22,6 +24,21 @@ class TestHeatWindow(PolicyContract):
 class TestHeatWindowShorterThanTheCache(PolicyContract):
     def make_policy(self) -> Policy:
         return HeatWindow(window=7, threshold=3)
+
+
+class TestEntropyLFU(PolicyContract):
+    def make_policy(self) -> Policy:
+        return EntropyLFU()
+
+
+class TestHeatFreshness(PolicyContract):
+    def make_policy(self) -> Policy:
+        return HeatFreshness()
+
+
+class TestHeatFreshnessOfAShortWindow(PolicyContract):
+    def make_policy(self) -> Policy:
+        return HeatFreshness(seconds=5.0, events=7)
 
 
 def test_every_registered_policy_is_here() -> None:

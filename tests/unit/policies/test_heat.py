@@ -84,9 +84,27 @@ def test_what_it_remembers_is_bounded_by_the_window() -> None:
         policy.add(make_key(n), Facts(1), n)
         policy.drop(make_key(n))
     assert sum(policy.uses(make_key(n)) for n in range(5000)) == 50
-    assert len(policy._passes) == 50
-    assert not policy._warm
-    assert not policy._forgotten
+    assert len(policy._uses._seen) == 50
+    assert not len(policy._groups)
+    assert len(policy._heap) < 10
+
+
+def test_the_number_of_heats_is_bounded_by_the_window() -> None:
+    policy, uses = HeatWindow(window=1000), (n for n in range(100) for _ in range(n))
+    for now, n in enumerate([*uses, *range(1000, 3000)]):
+        policy.add(make_key(n), Facts(1), now)
+        assert len(policy._groups) < (2 * 1000) ** 0.5 + 2
+
+
+def test_why() -> None:
+    policy = HeatWindow(window=10, threshold=2)
+    for n, references in enumerate([0, 1, 0]):
+        policy.add(make_key(n), Facts(1, references=references), 0)
+    policy.touch(make_key(2), 1)
+    scores = {n: policy.explain(make_key(n), 2)["score"] for n in range(3)}
+    assert list(policy.victims(2)) == sorted(map(make_key, scores), key=lambda key: policy.explain(key, 2)["score"])
+    assert policy.explain(make_key(1), 2) == {"heat": 1.0, "threshold": 2.0, "references": 1.0, "score": 3}
+    assert policy.explain(make_key(9), 2) == {}
 
 
 @pytest.mark.parametrize(("window", "threshold"), [(0, 1), (-5, 1), (10, 0)])
