@@ -1,13 +1,17 @@
 """Other people's policies on our traces: libCacheSim's (GPL-3, an extra of the laboratory only), and GDSF with costs.
 
 libCacheSim 0.3.5 is asked request by request, so that each hit is known. Its policies weigh sizes and know no costs;
-its per-object metadata is not charged, and that each keeps to its bytes is checked. Its SIEVE was compared with an
-implementation of our own on three traces: no request differed.
+its per-object metadata is not charged, and that each keeps to its bytes is checked. LIRS there does not store what is
+larger than its small queue: that is its own, and is left so. Its SIEVE was compared with an implementation of our own
+on three traces: no request differed.
 """
 
 from __future__ import annotations
 
 import heapq
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -37,6 +41,8 @@ NAMES = (*LIBCACHESIM, COST_GDSF)
 _CHECKED = 127
 """Requests (a power of two, less one) between two looks at the bytes that a rival holds."""
 _HASH_POWER = 17
+_TALKATIVE = ("LIRS",)
+"""Warns on stderr of every block that it does not store."""
 
 
 def available() -> tuple[str, ...]:
@@ -62,16 +68,30 @@ def hits(trace: Trace, rival: str, limit_bytes: int) -> Hits:
     found = bytearray(len(trace))
     sizes = trace.sizes[trace.ids].tolist()
     times = trace.times.astype(np.int64).tolist()
-    for place, block in enumerate(trace.ids.tolist()):
-        size = sizes[place]
-        if size > limit_bytes:
-            continue
-        request.obj_id, request.obj_size, request.clock_time = block + 1, size, times[place]
-        if get(request):
-            found[place] = 1
-        if not place & _CHECKED and occupied() > limit_bytes:
-            raise IntegrityError(f"{rival} holds {occupied()} bytes of {limit_bytes} on {trace.name}; leave it out")
+    with _unheard() if rival in _TALKATIVE else nullcontext():
+        for place, block in enumerate(trace.ids.tolist()):
+            size = sizes[place]
+            if size > limit_bytes:
+                continue
+            request.obj_id, request.obj_size, request.clock_time = block + 1, size, times[place]
+            if get(request):
+                found[place] = 1
+            if not place & _CHECKED and occupied() > limit_bytes:
+                raise IntegrityError(f"{rival} holds {occupied()} bytes of {limit_bytes} on {trace.name}; leave it out")
     return np.frombuffer(found, np.bool_)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """What C code says on stderr goes nowhere."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def cost_gdsf(trace: Trace, limit_bytes: int) -> Hits:

@@ -41,10 +41,10 @@ class PoliciesTable(Table):
     remark: ClassVar[str] = (
         "A row of a cell is the gap between `auto` and the best of all rivals in that cell, in points of the "
         "cost-weighted hit ratio, seed by seed; with uniform costs that is the object hit ratio. All contenders, with "
-        "object and byte miss ratios, are in policies.csv. `at most` is an upper bound on what any cache could save, by "
-        "a linear programme that knows the future (PFOO-L, tightened by prices of space for parts of the trace); where "
-        "all blocks weigh the same, Belady's exact optimum stands there. The traces carry neither modalities nor costs: "
-        "with `encoder`, each block draws them for a seed."
+        "object and byte miss ratios, are in policies.csv. `at most` is an upper bound on what any cache could save, "
+        "by a linear programme that knows the future (PFOO-L, tightened by prices of space for parts of the trace); "
+        "where all blocks weigh the same, Belady's exact optimum stands there. The traces carry neither modalities nor "
+        "costs: with `encoder`, each block draws them for a seed."
     )
 
     def __init__(self) -> None:
