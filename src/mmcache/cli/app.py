@@ -11,7 +11,7 @@ from typing import Literal
 
 from cyclopts import App, CycloptsError
 
-from mmcache.cli import demo, lab, look, purge, snapshots
+from mmcache.cli import advise, demo, lab, look, purge, snapshots
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
 
@@ -39,6 +39,7 @@ def build() -> App:
     app.command(demo.demo)
     for command in (look.stats, look.inspect, look.verify, look.explain, purge.purge, purge.rekey):
         app.command(command)
+    app.command(advise.advise)
     app.command(snapshots.app)
     app.command(lab.app)
     app.command(lab.bench)

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 
 from mmcache import plugins
 from mmcache.cli import checkout
+from mmcache.cli.advise import SkipBad
 from mmcache.cli.output import DEFAULT_SPEAK, Exit, Speak, bar, complain, grid, show
 from mmcache.model.errors import SettingsError
 
@@ -30,10 +31,20 @@ Out = Annotated[
     Path | None, Parameter(help="Folder for NAME.json, .md and .svg. Default: the checkout's docs/results.")
 ]
 
+Trace = Annotated[Path | None, Parameter(help="Your own access log, for the table `policies`.")]
+
 
 def _tables(names: tuple[str, ...]) -> Iterator[Table]:
     for name in names:
         yield plugins.load("lab", name)()
+
+
+def _on_log(names: tuple[str, ...], trace: Path, skip_bad: bool) -> Iterator[Table]:
+    if names != ("policies",):
+        raise SettingsError("--trace is for one table: mmcache lab run policies --trace FILE")
+    from mmcache.lab.log_table import LogTable
+
+    yield LogTable(trace, skip_bad=skip_bad)
 
 
 def _results(quick: bool, out: Path | None) -> Path | None:
@@ -69,19 +80,22 @@ def run_tables(
     seeds: Seeds = (),
     out: Out = None,
     strict: Strict = False,
+    trace: Trace = None,
+    skip_bad: SkipBad = False,
     speak: Speak = DEFAULT_SPEAK,
 ) -> int:
     """Run tables by name; prints our figures beside the published ones, and what was real.
 
-    With --json, one line of JSON a table.
+    With --json, one line of JSON a table. With --trace, the table `policies` runs on your own access log: CSV or JSON
+    lines with key, time, bytes, cost, tenant, modality (see `mmcache advise`); results go to --out only.
 
     Example: mmcache lab run codec --quick
     """
     from mmcache.lab.bench import run
     from mmcache.lab.report import screen, write
 
-    folder, met = _results(quick, out), True
-    for table in _tables(names or tuple(plugins.names("lab"))):
+    folder, met = (_results(quick, out) if trace is None else out), True
+    for table in _on_log(names, trace, skip_bad) if trace else _tables(names or tuple(plugins.names("lab"))):
         with bar(speak) as progress:
             result = run(table, quick, seeds, progress)
         show(speak, result.as_json(), lambda table=table, result=result: screen(table, result))  # type: ignore[misc]

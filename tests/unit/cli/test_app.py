@@ -16,7 +16,10 @@ from mmcache.cli.app import build
 from mmcache.cli.output import Exit
 from mmcache.lab.table import Progress, Result, Row, Table
 
-COMMANDS = ["bench", "completion", "demo", "explain", "inspect", "lab", "purge", "rekey", "snapshot", "stats", "verify"]
+COMMANDS = [
+    "advise", "bench", "completion", "demo", "explain", "inspect", "lab", "purge", "rekey", "snapshot", "stats",
+    "verify",
+]  # fmt: skip
 
 
 class Toy(Table):
