@@ -1,0 +1,5 @@
+"""Watchers that learn: they train beside the cache, never in a request. Needs `pip install 'mmcache[learn]'`."""
+
+from mmcache.learn.lstm import LSTMTrainer
+
+__all__ = ["LSTMTrainer"]

@@ -1,0 +1,202 @@
+"""The trainer of `HeatFreshness`: an LSTM learns from the policy's own uses, in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from mmcache.learn.history import History
+from mmcache.model.errors import SettingsError
+from mmcache.model.key import Key
+from mmcache.policies.forecast import LARGEST, SEQUENCE, Floats, Judge, LSTMWeights
+from mmcache.policies.freshness import HeatFreshness
+
+HIDDEN = 32
+DROPOUT = 0.2
+RATE = 0.01
+"""Of Adam."""
+BATCH = 256
+BATCHES = 4
+"""Batches learned after each step."""
+REMEMBERED = 32
+"""Steps whose examples are learned from again."""
+BACKLOG = 65_536
+"""Uses that wait to be looked at; beyond it the oldest are lost."""
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What was expected at the end of a step, until it can be judged."""
+
+    keys: tuple[Key, ...]
+    forecast: Floats
+    window: Floats
+    recency: Floats
+
+
+class LSTMTrainer:
+    """Forecasts uses for a `HeatFreshness`, as long as that is better than its window.
+
+        policy = HeatFreshness()
+        with Cache(policy=policy) as cache, LSTMTrainer(policy):
+            ...
+
+    One LSTM layer of 32 over the last 8 steps (each an eighth of the policy's window), dropout 0.2, one dense unit: the
+    logarithm of the uses expected within the next window. After each step it is judged by what came true, then trained
+    on it (Poisson likelihood, Adam), then asked again; see `Judge` for when its forecast reaches the policy. Uses are
+    those the policy heard of: hits in memory too, which the cache's event stream leaves out.
+
+    The policy itself only takes over finished numbers. `step` does all the work, and is what the thread calls; call
+    it yourself where there must be no thread. Raises `SettingsError` where torch is missing.
+    """
+
+    def __init__(self, policy: HeatFreshness, *, period_seconds: float = 1.0, seed: int = 0) -> None:
+        """`period_seconds`: how often the thread looks for new uses."""
+        self.policy = policy
+        self.judge = Judge()
+        self.period_seconds = period_seconds
+        self.trusted = False
+        """Whether the policy has a forecast of ours now."""
+        window = policy.window
+        self._history = History(window.passes // SEQUENCE, window.seconds / SEQUENCE)
+        self._claims: deque[_Claim] = deque()
+        self._network = _Network(seed)
+        self._uses: deque[tuple[Key, float]] = deque(maxlen=BACKLOG)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        policy.history = self._uses
+
+    def step(self) -> int:
+        """Look at the uses since the last call; how many steps of the history ended."""
+        ended = 0
+        while self._uses:
+            for _ in self._history.use(*self._uses.popleft()):
+                self._step_ended()
+                ended += 1
+        return ended
+
+    def _step_ended(self) -> None:
+        if len(self._claims) == SEQUENCE:
+            self._judge(self._claims.popleft())
+        before = self._history.past(ago=SEQUENCE)
+        if before is not None and before.keys:
+            self._network.learn(before.counts, self._history.since(before.keys))
+        now = self._history.past()
+        if now is None:
+            return
+        expected = self._network.weights().expected(now.counts)
+        self._claims.append(_Claim(now.keys, expected, now.counts.sum(axis=1), now.recency))
+        if self.judge.better:
+            self.policy.foresee(dict(zip(now.keys, expected.tolist(), strict=True)))
+        elif self.trusted:
+            self.policy.foresee({})
+        self.trusted = self.judge.better
+
+    def _judge(self, claim: _Claim) -> None:
+        if len(claim.keys) > 1:
+            self.judge.verdict(self._history.since(claim.keys), claim.forecast, claim.window, claim.recency)
+
+    def report(self) -> Mapping[str, float]:
+        """The judge's errors, `trusted` (0 or 1), and `examples` learned from so far."""
+        return {
+            **self.judge.report(),
+            "trusted": float(self.trusted),
+            "examples": float(self._network.examples),
+        }
+
+    def start(self) -> None:
+        """Work in a thread from now on. It ends with `stop`, or with the process."""
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, name="mmcache-lstm", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        self._network.use_one_core()
+        while not self._stop.wait(self.period_seconds):
+            self.step()
+
+    def stop(self) -> None:
+        """End the thread; the policy goes back to its window."""
+        if self._thread is not None:
+            self._stop.set()
+            self._thread.join()
+            self._thread = None
+        self.policy.foresee({})
+        self.trusted = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+class _Network:
+    """The torch side. Draws from a generator of its own: the program's random numbers are not touched."""
+
+    def __init__(self, seed: int) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise SettingsError("the LSTM forecast needs torch: pip install 'mmcache[learn]'") from error
+        self._torch: Any = torch
+        self._random = torch.Generator().manual_seed(seed)
+        # Made on `meta`, because torch's own initial weights would come from the program's random numbers.
+        self._lstm: Any = torch.nn.LSTM(1, HIDDEN, batch_first=True, device="meta").to_empty(device="cpu")
+        self._dense: Any = torch.nn.Linear(HIDDEN, 1, device="meta").to_empty(device="cpu")
+        parameters = [*self._lstm.parameters(), *self._dense.parameters()]
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.uniform_(-(HIDDEN**-0.5), HIDDEN**-0.5, generator=self._random)
+        self._optimizer = torch.optim.Adam(parameters, lr=RATE)
+        self._memory: deque[tuple[Floats, Floats]] = deque(maxlen=REMEMBERED)
+        self.examples = 0
+
+    def use_one_core(self) -> None:
+        """Let torch use one core in the calling thread: more would wait for each other, and take them from the model.
+
+        torch remembers the number for this thread, and as the default of threads that are yet to come; the second
+        call, in a thread that ends with it, gives those their default back.
+        """
+        before = self._torch.get_num_threads()
+        self._torch.set_num_threads(1)
+        other = threading.Thread(target=self._torch.set_num_threads, args=(before,))
+        other.start()
+        other.join()
+
+    def learn(self, counts: Floats, uses: Floats) -> None:
+        """Counts [n, SEQUENCE] were followed by `uses` [n] within the next window."""
+        torch = self._torch
+        self._memory.append((counts, uses))
+        self.examples += len(uses)
+        inputs = torch.from_numpy(np.log1p(np.concatenate([one for one, _ in self._memory])))
+        wanted = torch.from_numpy(np.concatenate([one for _, one in self._memory]))
+        for _ in range(BATCHES):
+            drawn = torch.randint(len(wanted), (min(BATCH, len(wanted)),), generator=self._random)
+            states, _ = self._lstm(inputs[drawn].unsqueeze(-1))
+            last = states[:, -1]
+            kept = (torch.rand(last.shape, generator=self._random) >= DROPOUT) / (1.0 - DROPOUT)
+            rate = self._dense(last * kept).squeeze(-1).clamp(max=LARGEST)
+            loss = (rate.exp() - wanted[drawn] * rate).mean()
+            self._optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_([*self._lstm.parameters(), *self._dense.parameters()], 1.0)
+            self._optimizer.step()
+
+    def weights(self) -> LSTMWeights:
+        """What it knows now, for numpy."""
+        lstm, dense = self._lstm, self._dense
+        return LSTMWeights(
+            inputs=lstm.weight_ih_l0.detach().numpy().copy(),
+            recurrent=lstm.weight_hh_l0.detach().numpy().copy(),
+            bias=(lstm.bias_ih_l0 + lstm.bias_hh_l0).detach().numpy().copy(),
+            dense=dense.weight.detach().numpy()[0].copy(),
+            dense_bias=float(dense.bias.detach()),
+        )
