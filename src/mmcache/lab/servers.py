@@ -116,3 +116,23 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
             pass
         time.sleep(0.01)
     raise AssetError(f"a Valkey server did not start: {log.read_text(errors='replace')[-500:]}")
+
+
+class Elsewhere:
+    """The clocks of another machine, imitated on this one: they began elsewhere, and `advance` makes them jump.
+
+    `Clock`. `monotonic` began `began` seconds apart, `wall` is `skew` seconds off. What is advanced passes for all
+    that the list `passed` is shared with.
+    """
+
+    def __init__(self, began: float = 0.0, skew: float = 0.0, passed: list[float] | None = None) -> None:
+        self.began, self.skew = began, skew
+        self.passed = [0.0] if passed is None else passed
+
+    def monotonic(self) -> float:
+        """Seconds; see `Clock.monotonic`."""
+        return time.monotonic() + self.began + self.passed[0]
+
+    def wall(self) -> float:
+        """Unix seconds; see `Clock.wall`."""
+        return time.time() + self.skew + self.passed[0]
