@@ -25,8 +25,12 @@ class References(Protocol):
     def link(self, parent: Key, children: Iterable[Key]) -> None:
         """`parent` (an answer, a fused block) is made from `children`. Adds to earlier links."""
 
-    def unlink(self, parent: Key) -> None:
-        """`parent` changed, and all that `reach` gave for it is being dropped: what it was made from is forgotten."""
+    def unlink(self, parent: Key) -> bool:
+        """`parent` changed, and all that `reach` gave for it is being dropped: what it was made from is forgotten.
+
+        Whether it was linked. Call it before the block is dropped, and again after: who linked meanwhile may have read
+        what was about to go.
+        """
 
     def leave(self, parent: Key) -> None:
         """`parent` was evicted, has ended or was refused: it holds its children no more.
@@ -40,6 +44,9 @@ class References(Protocol):
 
     def holds(self, key: Key) -> int:
         """How many parents need `key`; 0 from a tracker whose references are weak."""
+
+    def parents(self) -> list[Key]:
+        """Whoever is linked, those that left too."""
 
     def surplus(self) -> list[Key]:
         """Parents with more links than can be remembered: invalidate them. First those that left, the oldest first.

@@ -74,7 +74,7 @@ class CountedReferences:
             else:
                 self._unheld[child] -= 1
 
-    def unlink(self, parent: Key) -> None:
+    def unlink(self, parent: Key) -> bool:
         """See `References.unlink`. What links to `parent` stays until it is unlinked itself."""
         with self._lock:
             self._revive(parent)
@@ -88,6 +88,7 @@ class CountedReferences:
                     self._parents[child] = left
                 else:
                     del self._parents[child]
+        return bool(children)
 
     def reach(self, keys: Iterable[Key]) -> set[Key]:
         """See `References.reach`. Breadth first, so neither cycles nor long chains hurt."""
@@ -108,6 +109,11 @@ class CountedReferences:
     def holds(self, key: Key) -> int:
         """See `References.holds`."""
         return max(0, len(self._parents.get(key, _NONE)) - self._unheld.get(key, 0))  # read without the lock
+
+    def parents(self) -> list[Key]:
+        """See `References.parents`."""
+        with self._lock:
+            return list(self._children)
 
     def surplus(self) -> list[Key]:
         """See `References.surplus`."""

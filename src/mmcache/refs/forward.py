@@ -138,21 +138,22 @@ class ForwardReferences:
                 self._gone_edges += end - first
                 self._held(self._child[first:end], -1)
 
-    def unlink(self, parent: Key) -> None:
+    def unlink(self, parent: Key) -> bool:
         """See `References.unlink`."""
         with self._lock:
             if (number := self._numbers.get(parent)) is None:
-                return  # made from nothing, and nothing was made from it
+                return False  # made from nothing, and nothing was made from it
             self._changed(number)
             first, end = self._first[number], self._end[number]
             if first == end:
-                return
+                return False
             if number in self._gone:
                 self._return(number)
             self._held(self._child[first:end], -1)
             self._bury(first, end)
             self._first[number] = self._end[number] = 0
             self._tidy()
+            return True
 
     def reach(self, keys: Iterable[Key]) -> set[Key]:
         """See `References.reach`."""
@@ -182,6 +183,11 @@ class ForwardReferences:
     def holds(self, key: Key) -> int:
         """See `References.holds`: these are weak."""
         return 0
+
+    def parents(self) -> list[Key]:
+        """See `References.parents`."""
+        with self._lock:
+            return [self._keys[number] for number in dict.fromkeys(self._parent) if number != _DEAD]
 
     def surplus(self) -> list[Key]:
         """See `References.surplus`."""

@@ -119,7 +119,9 @@ class ReferencesContract:
         assert [references.holds(make_key(n)) for n in (1, 2)] == [0, 0]
         references.link(make_key(9), [make_key(2)])
         assert [references.holds(make_key(n)) for n in (1, 2)] == [self.strong, self.strong], "it is back"
-        references.unlink(make_key(9))
+        assert references.parents() == [make_key(9)]
+        assert [references.unlink(make_key(9)) for _ in range(2)] == [True, False]
+        assert not references.parents()
         assert [references.holds(make_key(n)) for n in (1, 2)] == [0, 0]
         assert references.reach([make_key(1), make_key(2)]) == {make_key(1), make_key(2)}
 
@@ -168,6 +170,7 @@ class ReferencesContract:
             while more := {p for p, c in edges if c in reached} - reached:
                 reached |= more
             assert references.reach([child]) == reached
+            assert set(references.parents()) == {p for p, _ in edges}
             living = {edge for edge in edges if edge[0] not in left}
             assert references.holds(child) == (sum(c == child for _, c in living) if self.strong else 0)
             held = {key for key in map(make_key, range(12)) if rng.random() < 0.5}
