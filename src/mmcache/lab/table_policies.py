@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AUTO, PLAIN = "auto", "lru"
-QUICK_TRACES, QUICK_REQUESTS = ("web12", "adaptsize"), 25_000
+QUICK_TRACES, QUICK_REQUESTS, QUICK_MADE_UP = ("web12", "adaptsize"), 25_000, 4000
 ATTACKS = ("scan", "loop", "flash", "one-hit")
 """Patterns that a policy must survive: never more than 5 % fewer hits than LRU."""
 LEAST_OF_LRU = 0.95
@@ -86,7 +86,7 @@ class PoliciesTable(Table):
 def _input(quick: bool) -> tuple[Input, Sequence[str]]:
     folder = settings.traces_folder()
     there = all((folder / one.file).is_file() for one in published.PUBLISHED.values())
-    source = Input(folder.resolve() if there else None, (QUICK_REQUESTS if there else 4000) if quick else None)
+    source = Input(folder.resolve() if there else None, (QUICK_REQUESTS if there else QUICK_MADE_UP) if quick else None)
     return source, QUICK_TRACES if quick and there else source.names
 
 

@@ -34,6 +34,15 @@ class Curve:
     """Of processor time to compute them, on one thread."""
 
 
+PASSAGE = (
+    "# The tour, in ten minutes One sentence to steer by: **deciders decide, doers do, watchers watch, "
+    "doors open, and `cache.py` joins them.** ## 1. A call ``` features = encode(picture) ``` "
+    "`encoder.py` identifies the picture (`keys/`), looks its key up in the tiers (`store.py`), hands out "
+    "what is there, or lets one caller compute it (`answer.py`, `fill.py`, `flight.py`) and stores it "
+    "everywhere (`store.py`)."
+)
+"""64 words of technical prose: a question takes the first 8."""
+
 TILE_BYTES, TILE_MILLISECONDS = 257 * 384 * 2, 143.0
 
 CURVES = {
@@ -88,11 +97,11 @@ def measure(repeats: int = 9, progress: Progress = silent) -> dict[str, list[lis
 
     random = np.random.default_rng(0)
     text, image, speech = TextEncoder(), ImageEncoder(threads=1), SpeechEncoder(threads=1)
-    question = ["which", "of", "the", "two", "pictures", "shows", "a", "house"]
+    words = PASSAGE.split()
     picture = Image.fromarray(random.integers(0, 255, (480, 640, 3), np.uint8))
     sound = random.standard_normal(int(CLIP_SECONDS * 16_000 * SCALES[-1]), np.float32) / np.float32(10)
     calls: dict[str, Callable[[int], object]] = {
-        "text": lambda scale: text.encode(" ".join((question * scale)[: WORDS * scale])),
+        "text": lambda scale: text.encode(" ".join(words[: WORDS * scale])),
         "image": lambda scale: [image.encode(picture) for _ in range(scale)],
         "audio": lambda scale: speech.encode(sound[: int(CLIP_SECONDS * 16_000 * scale)]),
     }
