@@ -5,18 +5,23 @@ generations since its last use, and the copying of the others, per byte that bec
 cleaner's cost-benefit rule (Rosenblum and Ousterhout, The Design and Implementation of a Log-Structured File System,
 1992) with a cache's notion of benefit (GreedyDual-Size, Cao and Irani, 1997). Dead bytes and expired frames
 are worth nothing.
+
+Where tenants have classes, a value counts times the tenant's fair share ÷ its share of all bytes, both among those that
+hold anything (a fair share is weight ÷ sum of weights): who holds more than its due is evicted first. This is a pull
+and no bound, since a segment holds blocks of several tenants; quotas are the bound.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mmcache.model.clock import Clock
 from mmcache.model.frame import aligned
 from mmcache.model.key import Key
+from mmcache.settings import Tenant
 from mmcache.tiers.base import Held
 from mmcache.tiers.disk.layout import Layout
 from mmcache.tiers.disk.ledger import Ledger, Placed, Usage
@@ -60,8 +65,13 @@ class Reclaimer:
     would take them for a writer's, and find no room.
     """
 
-    def __init__(self, layout: Layout, clock: Clock, order: Order | None, mine: int) -> None:
+    def __init__(
+        self, layout: Layout, clock: Clock, order: Order | None, mine: int, weights: Mapping[bytes, float] | None = None
+    ) -> None:
+        """`weights` by owner; None = all tenants are alike."""
         self._layout, self._clock, self._order, self._mine = layout, clock, order, mine
+        self._weights = weights
+        self._due: dict[bytes, float] = {}
         self._locks: dict[int, int] = {}
 
     def _lock(self, number: int) -> int | None:
@@ -113,6 +123,7 @@ class Reclaimer:
         """Evict whole segments until `needed` more bytes fit below `limit`, and into what the file system can spare:
         where others fill it, the cache gives way. Raises `NoRoomError`."""
         plan = self.collect_dead(ledger)
+        self._due = self._dues(ledger)
         segments = {number: usage for number, usage in ledger.segments().items() if number != self._mine}
         total = sum(usage.allocated for usage in segments.values())
         limit = min(limit, total + spare)
@@ -137,6 +148,15 @@ class Reclaimer:
             else:
                 ledger.remove(number)
         return plan
+
+    def _dues(self, ledger: Ledger) -> dict[bytes, float]:
+        """Owner → fair share ÷ share held: above 1 for who holds less than its due."""
+        if not self._weights:
+            return {}
+        held = ledger.owners()
+        weights = {owner: self._weights.get(owner, Tenant().weight) for owner in held}
+        total, weight = sum(held.values()), sum(weights.values())
+        return {owner: weights[owner] / weight * total / max(1, held[owner]) for owner in held}
 
     def _least(self, ledger: Ledger, segments: dict[int, Usage]) -> int | None:
         halving = max(1.0, len(segments) / 2)
@@ -170,7 +190,8 @@ class Reclaimer:
             deadline = frame.record.deadline(self._clock)
             cost = frame.record.cost + frame.record.length * _SECONDS_PER_BYTE
             expired = deadline is not None and deadline <= now
-            values[frame.key] = 0.0 if expired else cost * _faded(generation - frame.used, halving)
+            due = self._due.get(frame.owner, 1.0)
+            values[frame.key] = 0.0 if expired else due * cost * _faded(generation - frame.used, halving)
         if self._order is not None:
             ranked = list(self._order(frame.record.held(frame.key, self._clock) for frame in placed))
             values = {key: values[key] and float(rank) for rank, key in enumerate(ranked, 1) if key in values}

@@ -1,25 +1,33 @@
 """The index's bookkeeping inside one write transaction: blocks, where they lie, and what each segment is worth.
 
-Tables: `frames` key → record; `places` segment ‖ offset → key ‖ generation of last use; `segments` number → `Usage`.
-A generation is the count of segments ever begun: the cache's own time, which passes only as it fills.
+Tables: `frames` key → record; `places` segment ‖ offset → key ‖ generation of last use ‖ owner; `segments` number →
+`Usage`. A generation is the count of segments ever begun: the cache's own time, which passes only as it fills.
+
+An owner is a digest of a tenant's name. For quotas, `meta` holds `held` ‖ owner → bytes, and `own` ‖ owner ‖ generation
+of last use ‖ place → nothing: a tenant's blocks, the one unused for longest first. Blocks of before there were owners
+have none, and count for no tenant.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from mmcache.model.key import Key
 from mmcache.tiers.disk.index import Tables
-from mmcache.tiers.disk.record import Record
+from mmcache.tiers.disk.record import OWNER_BYTES, Record, owner_in
 
 _NUMBER = struct.Struct(">Q")
 _PLACE = struct.Struct(">QQ")
 _USED = struct.Struct("<I")
 _USAGE = struct.Struct("<QQIII?")
 _KEY_BYTES = 48
+_OWNER = _KEY_BYTES + _USED.size
 _GENERATION = b"generation"
+_HELD, _OWN = b"held", b"own"
+_BYTES = struct.Struct("<Q")
 
 
 class Usage(NamedTuple):
@@ -45,6 +53,8 @@ class Placed(NamedTuple):
     record: Record
     used: int
     """Generation of its last use."""
+    owner: bytes
+    """Digest of its tenant; empty where it has none."""
 
 
 class SegmentGoneError(Exception):
@@ -60,6 +70,8 @@ class Ledger:
         raw = self._txn.get(_GENERATION, db=tables.meta)
         self.generation = _USED.unpack(raw)[0] if raw else 0
         self._emptied: list[int] = []
+        self._change: Counter[bytes] = Counter()
+        """Owner → bytes that it holds more, or less, than `meta` says."""
 
     # segments
 
@@ -104,7 +116,8 @@ class Ledger:
                 raw = self._txn.get(key, db=self._tables.frames)
                 record = Record.decode(raw) if raw is not None else None
                 if raw is not None and record is not None and _PLACE.pack(record.segment, record.offset) == place:
-                    found.append(Placed(key, raw, record, _USED.unpack_from(entry, _KEY_BYTES)[0]))
+                    used, owner = _USED.unpack_from(entry, _KEY_BYTES)[0], entry[_OWNER:]
+                    found.append(Placed(key, raw, record, used, owner))
             first = chunk[-1][0] + b"\0"
         return found
 
@@ -113,7 +126,7 @@ class Ledger:
         placed = self.placed(number)
         for frame in placed:
             self._txn.delete(frame.key, db=self._tables.frames)
-            self._txn.delete(_PLACE.pack(number, frame.record.offset), db=self._tables.places)
+            self._leave(frame.record)
         self._txn.delete(_NUMBER.pack(number), db=self._tables.segments)
         self._usages.pop(number, None)
         return placed
@@ -127,8 +140,9 @@ class Ledger:
             raise SegmentGoneError
         self.drop(key)
         self._txn.put(key, record.encode(), db=self._tables.frames)
-        place = _PLACE.pack(record.segment, record.offset)
-        self._txn.put(place, key + _USED.pack(self.generation), db=self._tables.places)
+        owner = owner_in(record.names)
+        self._note(_PLACE.pack(record.segment, record.offset), key + _USED.pack(self.generation) + owner)
+        self._change[owner] += record.length
         usage = self._usages[record.segment]
         self._usages[record.segment] = usage._replace(live=usage.live + record.length, blocks=usage.blocks + 1)
 
@@ -152,7 +166,7 @@ class Ledger:
             return None
         record = Record.decode(raw)
         self._txn.delete(key, db=self._tables.frames)
-        self._txn.delete(_PLACE.pack(record.segment, record.offset), db=self._tables.places)
+        self._leave(record)
         if usage := self.usage(record.segment):
             live, blocks = max(0, usage.live - record.length), max(0, usage.blocks - 1)
             self._usages[record.segment] = usage._replace(live=live, blocks=blocks)
@@ -165,11 +179,70 @@ class Ledger:
         if raw is None:
             return
         record = Record.decode(raw)
-        place, entry = _PLACE.pack(record.segment, record.offset), key + _USED.pack(self.generation)
-        if self._txn.get(place, db=self._tables.places) != entry:
-            self._txn.put(place, entry, db=self._tables.places)
+        place = _PLACE.pack(record.segment, record.offset)
+        old = self._txn.get(place, db=self._tables.places) or b""
+        entry = key + _USED.pack(self.generation) + old[_OWNER:]
+        if old != entry:
+            self._forget(place, old)
+            self._note(place, entry)
             if usage := self.usage(record.segment):
                 self._usages[record.segment] = usage._replace(used=self.generation)
+
+    # owners
+
+    def _note(self, place: bytes, entry: bytes) -> None:
+        self._txn.put(place, entry, db=self._tables.places)
+        if len(entry) == _OWNER + OWNER_BYTES:
+            self._txn.put(_own(place, entry), b"", db=self._tables.meta)
+
+    def _forget(self, place: bytes, entry: bytes) -> None:
+        self._txn.delete(place, db=self._tables.places)
+        if len(entry) == _OWNER + OWNER_BYTES:
+            self._txn.delete(_own(place, entry), db=self._tables.meta)
+
+    def _leave(self, record: Record) -> None:
+        """A block is gone from its place, and from what its owner holds."""
+        place = _PLACE.pack(record.segment, record.offset)
+        entry = self._txn.get(place, db=self._tables.places)
+        if entry is not None:
+            self._forget(place, entry)
+            self._change[entry[_OWNER:]] -= record.length
+
+    def held(self, owner: bytes) -> int:
+        """Bytes of a tenant's live frames."""
+        raw = self._txn.get(_HELD + owner, db=self._tables.meta)
+        return max(0, (_BYTES.unpack(raw)[0] if raw else 0) + self._change[owner])
+
+    def owners(self) -> dict[bytes, int]:
+        """What each tenant held when the transaction began."""
+        found: dict[bytes, int] = {}
+        first = _HELD
+        while chunk := self._tables.range(self._tables.meta, first):
+            for name, raw in chunk:
+                if not name.startswith(_HELD):
+                    return found
+                found[name[len(_HELD) :]] = _BYTES.unpack(raw)[0]
+            first = chunk[-1][0] + b"\0"
+        return found
+
+    def trim(self, owner: bytes, limit: int) -> list[tuple[Key, int]]:
+        """Drop a tenant's blocks, the one unused for longest first, until they take `limit` bytes at most: keys and
+        bytes."""
+        gone: list[tuple[Key, int]] = []
+        prefix = _OWN + owner
+        while self.held(owner) > limit and (chunk := self._tables.range(self._tables.meta, prefix, 16)):
+            for name, _ in chunk:
+                if not name.startswith(prefix):
+                    return gone
+                if self.held(owner) <= limit:
+                    break
+                place = name[-_PLACE.size :]
+                entry = self._txn.get(place, db=self._tables.places) or b""
+                record = self.drop(entry[:_KEY_BYTES]) if entry else None
+                if record is not None:
+                    gone.append((Key.from_bytes(entry[:_KEY_BYTES]), record.length))
+                self._txn.delete(name, db=self._tables.meta)  # even where it belonged to nothing
+        return gone
 
     def _maybe_empty(self, number: int) -> None:
         usage = self._usages[number]
@@ -185,7 +258,18 @@ class Ledger:
             del self._usages[number]
         for number, usage in self._usages.items():
             self._txn.put(_NUMBER.pack(number), _USAGE.pack(*usage), db=self._tables.segments)
+        for owner in filter(None, self._change):
+            if held := self.held(owner):
+                self._txn.put(_HELD + owner, _BYTES.pack(held), db=self._tables.meta)
+            else:
+                self._txn.delete(_HELD + owner, db=self._tables.meta)
+        self._change.clear()
         return emptied
+
+
+def _own(place: bytes, entry: bytes) -> bytes:
+    (used,) = _USED.unpack_from(entry, _KEY_BYTES)
+    return _OWN + entry[_OWNER:] + used.to_bytes(4, "big") + place  # type: ignore[no-any-return]
 
 
 def usages(tables: Tables) -> Iterator[tuple[int, Usage]]:
@@ -233,8 +317,12 @@ def forgetting(numbers: Iterable[int]) -> Callable[[Tables], None]:
 def totals(tables: Tables) -> list[str]:
     """Where the three tables disagree with each other."""
     found = []
+    held: Counter[bytes] = Counter()
     for number, usage in usages(tables):
         placed = Ledger(tables).placed(number)
+        held.update({frame.owner: 0 for frame in placed})
+        for frame in placed:
+            held[frame.owner] += frame.record.length
         live = sum(frame.record.length for frame in placed)
         if (len(placed), live) != (usage.blocks, usage.live):
             counted = f"{usage.blocks} blocks, {usage.live} bytes"
@@ -242,4 +330,7 @@ def totals(tables: Tables) -> list[str]:
     frames, places = (tables.txn.stat(table)["entries"] for table in (tables.frames, tables.places))
     if frames != places:
         found.append(f"{frames} blocks have {places} places")
+    noted = Ledger(tables).owners()
+    wrong = [owner for owner in {*held, *noted} - {b""} if held[owner] != noted.get(owner, 0)]
+    found += [f"tenant {owner.hex()} counts {noted.get(owner, 0)} bytes; it has {held[owner]}" for owner in wrong]
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,21 @@ _HEAD = struct.Struct("<QQQQdd8sdf")
 _NAMES = msgspec.msgpack.Decoder(tuple[str, str, str, str])
 _encode_names = msgspec.msgpack.Encoder().encode
 _NEVER = float("inf")
+OWNER_BYTES = 8
+
+
+def owner_of(tenant: str) -> bytes:
+    """A digest of a tenant's name, 8 bytes: what blocks are counted by."""
+    return blake2b(tenant.encode("utf-8", "surrogatepass"), digest_size=OWNER_BYTES).digest()
+
+
+@lru_cache(1024)
+def owner_in(names: bytes) -> bytes:
+    """The owner that a record's `names` tell of; of those that cannot be read, one that no tenant has."""
+    try:
+        return owner_of(_NAMES.decode(names)[0])
+    except msgspec.MsgspecError:
+        return bytes(OWNER_BYTES)
 
 
 @cache

@@ -7,7 +7,7 @@ block is noticed by every process at its next lookup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mmcache.model.clock import Clock, SystemClock
@@ -15,7 +15,7 @@ from mmcache.model.errors import CorruptFrameError, FormatVersionError, InvalidI
 from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
 from mmcache.model.frame import Frame
 from mmcache.model.key import PART_BYTES, Key
-from mmcache.settings import DiskSettings
+from mmcache.settings import DiskSettings, Tenant
 from mmcache.tiers.base import Claims, Deadline, Found, Held, TierStats
 from mmcache.tiers.disk.audit import EraseReport, VerifyReport, erase, verify
 from mmcache.tiers.disk.batch import Outdated
@@ -26,7 +26,7 @@ from mmcache.tiers.disk.layout import Layout
 from mmcache.tiers.disk.ledger import usages
 from mmcache.tiers.disk.memo import DiskMemo, IndexMap, Signatures
 from mmcache.tiers.disk.record import Record
-from mmcache.tiers.disk.segments import Mapping
+from mmcache.tiers.disk.segments import Mapping as MappedFile
 from mmcache.tiers.disk.writing import Writer
 
 MEMO_ENTRIES = 1 << 20
@@ -56,11 +56,15 @@ class DiskTier:
         emit: Callable[[Event], None] = ignore,
         policy_order: Order | None = None,
         outdated: Outdated = tuple,
+        tenants: Mapping[str, Tenant] | None = None,
     ) -> None:
         """Open or create `root` (mode 0700; `~` is expanded).
 
         `outdated` names keys that were invalidated since the frames of a running `put` were handed over (None = perhaps
         all): they are not stored.
+        `tenants`: whose quota counts here too, for the frames that the index points to. Where one is full, the tenant's
+        own block that was unused for longest goes. Whose class weighs when space is short (see `eviction`). Other
+        processes may know of other tenants, and keep those to their quotas.
         `policy_order` may rank the blocks of candidate segments, the first to go first; without it recency and cost per
         byte decide. Raises `FormatVersionError` for a folder of a newer mmcache, `TierError` for one that is unusable;
         a folder that cannot be written serves what it holds and refuses puts.
@@ -77,11 +81,12 @@ class DiskTier:
         self.signatures = Signatures(notes)
         self._claims = FileClaims(self._layout.claims, usable=not read_only)
         self.claims: Claims = self._claims
-        self._mappings: dict[int, Mapping] = {}
+        self._mappings: dict[int, MappedFile] = {}
         self._parsed: dict[Key, tuple[bytes, Found]] = {}
         self._writer = Writer(
-            self._layout, self._index, settings, clock, emit, self._unmap, policy_order, (memo, notes), outdated
-        )
+            self._layout, self._index, settings, clock, emit, self._unmap, policy_order, (memo, notes), outdated,
+            tenants or {},
+        )  # fmt: skip
         self._touched = self._writer.touched
         self._closed = False
         for text in self._layout.set_aside:
@@ -174,12 +179,12 @@ class DiskTier:
         self._parsed[key] = (raw, found)
         return found
 
-    def _mapping(self, number: int) -> Mapping:
+    def _mapping(self, number: int) -> MappedFile:
         mapping = self._mappings.get(number)
         if mapping is None:
             if len(self._mappings) >= _MAPPED:
                 self._unmap()
-            mapping = Mapping(self._layout.segment(number))
+            mapping = MappedFile(self._layout.segment(number))
             self._mappings[number] = mapping
         return mapping
 

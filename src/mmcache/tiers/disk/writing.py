@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,15 +19,15 @@ from mmcache.model.errors import TierClosedError, TierError
 from mmcache.model.event import Event, Evicted, EvictReason, Expired, Failed, Refused, RefuseReason
 from mmcache.model.frame import Buffer, Frame
 from mmcache.model.key import Key
-from mmcache.settings import DiskSettings
+from mmcache.settings import DiskSettings, Tenant
 from mmcache.tiers.base import Deadline
-from mmcache.tiers.disk.batch import Batch, Outdated, Pending
+from mmcache.tiers.disk.batch import Batch, Outdated, Pending, copy_of
 from mmcache.tiers.disk.eviction import NoRoomError, Order, Plan, Reclaimer
 from mmcache.tiers.disk.index import Index, Tables, is_full
 from mmcache.tiers.disk.layout import Layout
 from mmcache.tiers.disk.ledger import Ledger, Placed, SegmentGoneError, forgetting, placed_in, removing
 from mmcache.tiers.disk.memo import IndexMap
-from mmcache.tiers.disk.record import Record
+from mmcache.tiers.disk.record import Record, owner_of
 from mmcache.tiers.disk.segments import Segment, new_number, refusal
 
 _SEGMENTS_AT_LEAST = 8
@@ -46,8 +46,11 @@ class Writer:
     def __init__(
         self, layout: Layout, index: Index, settings: DiskSettings, clock: Clock,
         emit: Callable[[Event], None], unmap: Callable[[], None], order: Order | None, maps: Sequence[IndexMap],
-        outdated: Outdated,
+        outdated: Outdated, tenants: Mapping[str, Tenant],
     ) -> None:  # fmt: skip
+        owners = {owner_of(name): tenant for name, tenant in tenants.items()}
+        self._quotas = {owner: quota for owner, t in owners.items() if (quota := t.quota_bytes) is not None}
+        self._weights = {owner: tenant.weight for owner, tenant in owners.items()}
         self._layout, self._index, self._settings = layout, index, settings
         self._clock, self._emit, self._unmap, self._outdated = clock, emit, unmap, outdated
         self._order, self._maps = order, maps
@@ -94,6 +97,8 @@ class Writer:
         length = len(parts[0]) + frame.size
         if length > self._settings.limit_bytes:
             return RefuseReason.TOO_LARGE
+        if self._quotas and length > self._quotas.get(owner_of(frame.header.tenant), length):
+            return RefuseReason.QUOTA
         try:
             segment = self._room(length)
             offset, length = segment.append(parts)
@@ -129,7 +134,8 @@ class Writer:
                 return
             self._pending = []
             try:
-                gone = self._index.update(partial(batch.apply, unlink=self._unlink, outdated=self._outdated))
+                apply = partial(batch.apply, unlink=self._unlink, outdated=self._outdated, quotas=self._quotas)
+                done = self._index.update(apply)
             except SegmentGoneError:
                 self._abandon()
                 try:
@@ -146,7 +152,8 @@ class Writer:
                 self.ended.pop(key, None)
             for table, entries in waiting:
                 table.written(entries)
-            self._events += [Expired(key, "disk") for key in gone]
+            self._events += [Expired(key, "disk") for key in done.ended]
+            self._events += [Evicted(key, "disk", EvictReason.QUOTA, length) for key, length in done.evicted]
             return
         self._lose(self._pending, RefuseReason.TIER_DOWN, "segments vanish faster than they are written")
 
@@ -199,7 +206,7 @@ class Writer:
 
     def _reclaim(self, segment: Segment, size: int) -> tuple[list[Pending], list[int]]:
         """Register a new segment and make room for it; the frames to be copied into it, read to memory."""
-        reclaimer = Reclaimer(self._layout, self._clock, self._order, segment.number)
+        reclaimer = Reclaimer(self._layout, self._clock, self._order, segment.number, self._weights)
 
         survivors: list[Pending] = []
 
@@ -211,22 +218,13 @@ class Writer:
             with reclaimer:
                 plan = reclaimer.make_room(ledger, size, self._settings.limit_bytes, spare)
                 plan.unlink.update(ledger.save())
-                survivors[:] = [copy for frame in plan.survivors if (copy := self._copy(frame))]
+                survivors[:] = [copy for frame in plan.survivors if (copy := copy_of(self._layout, frame))]
                 self._unlink(plan.unlink)
             return plan
 
         plan = self._index.update(change)
         self._events += [Evicted(frame.key, "disk", EvictReason.SPACE, frame.record.length) for frame in plan.evicted]
         return survivors, plan.doomed
-
-    def _copy(self, frame: Placed) -> Pending | None:
-        """A frame's bytes in memory, None when they are gone. They are not verified here: who reads the copy does."""
-        record = frame.record
-        try:
-            with self._layout.segment(record.segment).open("rb") as file:
-                return Pending(frame.key, record, [os.pread(file.fileno(), record.length, record.offset)], frame.raw)
-        except FileNotFoundError:
-            return None
 
     def _forget(self, *numbers: int) -> None:
         """Remove segments, and what may still point into them, from the index."""
@@ -340,7 +338,7 @@ class Writer:
                     for frame in placed:
                         if not erased(frame):
                             try:
-                                if copy := self._copy(frame):
+                                if copy := copy_of(self._layout, frame):
                                     self._append(copy)
                             except (NoRoomError, OSError) as error:  # erasing goes before keeping
                                 self._events.append(Failed("disk", f"not kept while erasing: {error}", frame.key))
