@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mmcache.lab import servers
+from mmcache.lab.clock_night import spend
 from mmcache.lab.servers import Elsewhere, Server
 from mmcache.model.errors import AssetError
 from mmcache.model.event import MissReason
@@ -205,3 +206,18 @@ def test_a_step_forward_beyond_the_spare_seconds_loses_blocks_and_serves_nothing
     for node in fleet.nodes:
         node.step(+3600)
     assert set(one.read(1)) == {MissReason.ABSENT}
+
+
+@pytest.mark.slow
+def test_a_night_in_real_seconds(tmp_path: Path) -> None:
+    try:
+        night = spend(tmp_path, seed=0, keys=60, seconds=9.0)
+    except AssetError as missing:
+        pytest.skip(str(missing))
+    ours = [life for ways in night.lives.values() for life in ways["ours"]]
+    assert len(ours) == 240
+    assert all(life.asked for life in ours)
+    assert not [life for life in ours if life.before > 0], "died early"
+    assert not [life for life in ours if life.past > LATEST], "lived too long"
+    assert [life for life in night.lives["back"]["px"] if life.past > LATEST], "else this night proves nothing"
+    assert [life for life in night.lives["forward"]["px"] if life.before > 0]

@@ -10,6 +10,8 @@ from mmcache.model.errors import SettingsError, TierError
 REST_SECONDS = 1.0
 """A server that failed is left alone for so long: a dead one must not cost every call its timeout."""
 
+_CODES = {"OutOfMemoryError": "OOM ", "ReadOnlyError": "READONLY ", "NoPermissionError": "NOPERM "}
+
 Command = tuple[str | bytes | int, ...]
 
 
@@ -57,7 +59,7 @@ class Connection:
             if isinstance(error, self._errors.ConnectionError | self._errors.TimeoutError | OSError):
                 self._rest_until = self._monotonic() + REST_SECONDS
             raise TierError(f"the server at {self._where} does not serve: {error}; see that it runs") from error
-        return [Refusal(str(reply)) if isinstance(reply, Exception) else reply for reply in replies]
+        return [Refusal.of(reply) if isinstance(reply, Exception) else reply for reply in replies]
 
     def close(self) -> None:
         """Close all connections."""
@@ -66,9 +68,14 @@ class Connection:
 
 
 class Refusal(str):
-    """What the server said instead of a reply to one command."""
+    """What the server said instead of a reply to one command; begins with its code."""
 
     __slots__ = ()
+
+    @staticmethod
+    def of(error: Exception) -> Refusal:
+        """The client has cut off the codes that it knows."""
+        return Refusal(f"{_CODES.get(type(error).__name__, '')}{error}")
 
 
 def _library() -> tuple[Any, Any]:
