@@ -16,12 +16,15 @@ from mmcache.ttl.cohort import Cohort, Seen
 from mmcache.ttl.curve import Curve, believe
 from mmcache.ttl.gamma import Gamma, Sums, digamma
 from mmcache.ttl.goodness import LEAST
+from mmcache.ttl.pace import Paces, fair_share
 from mmcache.ttl.spread import share_of
 
 GAPS, COSTS = 512, 256
 """Gaps and recompute times remembered, a modality: about 120 kB with their keys."""
 MOST_MODALITIES, MOST_SCOPES = 16, 1024
 """Beyond them, modalities share one curve, and the scope seen first is forgotten."""
+PACES = 8192
+"""Blocks whose own uses are counted: about 2 MB."""
 REFIT_AFTER, REFIT_SECONDS = 32, 0.5
 """A curve is fitted again (1–3 ms) once so many gaps ended, and at most so often."""
 ECHO = 2.0
@@ -81,6 +84,8 @@ class SurvivalTTL:
       count as what they are, right-censored (EM). Anderson–Darling with bootstrapped critical values (`goodness`) tests
       the fit; rejected, or where more than 2 % of blocks never come back, the Kaplan–Meier curve is used instead.
     * Below 30 gaps, the missing ones are borrowed: the mean of all modalities, or of `GAP_PRIOR`.
+    * `by_key`: a block that is used more often than its modality lives shorter, one used less often longer, so that all
+      buy hits at the same price in stale answers (`pace`). A block that was never stored before gets its modality's.
     * Never below `floor_recomputes` times what a recompute of the block takes (its own time, up to the 99 % quantile of
       its modality's, by the same kind of fit): so a block in steady use spends at most 1/floor_recomputes of the time
       being recomputed. Never above `max_seconds`.
@@ -93,12 +98,13 @@ class SurvivalTTL:
 
     def __init__(
         self,
-        quantile: float = 0.95,
+        quantile: float = 0.99,
         floor_recomputes: float = 32.0,
         max_seconds: float = 3600.0,
         jitter: float = 0.25,
         memory_seconds: float = 900.0,
         significance: float = 0.01,
+        by_key: bool = True,
         seed: int = 0,
     ) -> None:
         """memory_seconds: over which what was learned is forgotten. significance: 0.05 or 0.01, of the test of fit.
@@ -106,7 +112,7 @@ class SurvivalTTL:
         Raises `SettingsError` for what is out of bounds.
         """
         if not 0.0 < quantile < 1.0:
-            raise SettingsError(f"quantile is a share between 0 and 1, such as 0.95, not {quantile}")
+            raise SettingsError(f"quantile is a share between 0 and 1, such as 0.99, not {quantile}")
         for name, value in (("max_seconds", max_seconds), ("memory_seconds", memory_seconds)):
             if not (math.isfinite(value) and value > 0.0):
                 raise SettingsError(f"{name} is a finite number of seconds above 0, not {value}")
@@ -118,7 +124,8 @@ class SurvivalTTL:
             raise SettingsError(f"critical values are known for a significance of 0.05 and 0.01, not {significance}")
         self.quantile, self.floor_recomputes, self.max_seconds = quantile, floor_recomputes, max_seconds
         self.jitter, self.memory_seconds, self.seed = jitter, memory_seconds, seed
-        self.significance = significance
+        self.significance, self.by_key = significance, by_key
+        self._paces = Paces(PACES)
         self._random = random.Random(seed)
         self._modalities: dict[str, _Modality] = {}
         self._scopes: dict[bytes, str] = {}
@@ -131,13 +138,16 @@ class SurvivalTTL:
             modality.costs.note(facts.cost, self._random.getrandbits(16))
         modality.gaps.use(key, now, ECHO * facts.cost)
         self._refit(modality, now)
-        seconds = self._seconds(modality, facts)
+        uses, seconds = self._paces.store(key, now) if self.by_key else (0.0, 0.0)
+        seconds = self._seconds(modality, facts, uses, seconds)
         return now + seconds * (1.0 - self.jitter * share_of(key))
 
     def used(self, key: Key, now: float) -> None:
         """See `Lifetime.used`."""
         if (name := self._scopes.get(key.scope)) is not None:
             self._modality(name).gaps.use(key, now)
+            if self.by_key:
+                self._paces.use(key)
 
     def ended(self, key: Key, age: float, stale: bool) -> None:
         """See `Lifetime.ended`. An ended block's gap stays open: it may still come back, and that it was gone says
@@ -156,7 +166,7 @@ class SurvivalTTL:
         return (found.curve if found is not None else Curve(GAP_PRIOR, "prior", 0.0)).survival(seconds)
 
     def explain(self, modality: str) -> Mapping[str, float | str]:
-        """The parts of the lifetime that a block of `modality` stored now would get, before jitter; times in seconds.
+        """The parts of the lifetime that a new block of `modality` would get now, before jitter; times in seconds.
 
         `cap` and `floor` bound `reuse`, the quantile of the curve. `verdict`: see `curve.Verdict`.
         """
@@ -183,9 +193,10 @@ class SurvivalTTL:
             "expired": float(found.expired),
         }
 
-    def _seconds(self, modality: _Modality, facts: Facts) -> float:
+    def _seconds(self, modality: _Modality, facts: Facts, uses: float = 0.0, seconds: float = 0.0) -> float:
         floor = self.floor_recomputes * self._recompute(modality, facts)
-        return min(max(modality.reuse, floor), self.max_seconds)
+        reuse = fair_share(modality.reuse, modality.curve.gamma.mean, uses, seconds)
+        return min(max(reuse, floor), self.max_seconds)
 
     @staticmethod
     def _recompute(modality: _Modality, facts: Facts) -> float:
