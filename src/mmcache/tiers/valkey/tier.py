@@ -184,41 +184,45 @@ class ValkeyTier:
     def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
         """See `Tier.put`."""
         self._check_open()
-        refused: list[RefuseReason | None] = [None] * len(frames)
-        commands: list[Command] = []
-        asked: list[int] = []
-        now = self._monotonic()
+        self._watch.own()
+        refusals: list[tuple[RefuseReason, str] | None] = [None] * len(frames)
+        commands: dict[int, Command] = {}
         for place, (frame, deadline) in enumerate(zip(frames, deadlines, strict=True)):
-            record = Record.of(frame, self._watch.machine, self._watch.until(deadline)).encode()
-            if record is None:
-                refused[place] = RefuseReason.UNSUPPORTED
-                continue
-            value = b"".join((record, frame.prefix(), frame.payload))
-            if len(value) > self._largest:
-                refused[place] = RefuseReason.TOO_LARGE
-                continue
-            command: Command = ("SET", self._named(frame.key), value)
-            if deadline is not None and deadline - now < _FOR_EVER:
-                command += ("PX", max(1, math.ceil((deadline - now + self._spare) * 1000)))
-            commands.append(command)
-            asked.append(place)
-        detail: dict[int, str] = {}
-        if commands:
-            sent = self._watch.own()
-            try:
-                clock, *replies = _split(self._connection.ask([*self._watch.commands(), *commands]))
-            except TierError as error:
-                replies = [error] * len(commands)
+            command = self._set(frame, deadline)
+            if isinstance(command, RefuseReason):
+                refusals[place] = command, ""
             else:
-                self._note(clock, sent)
-            for place, reply in zip(asked, replies, strict=True):
+                commands[place] = command
+        if commands:
+            for place, reply in zip(commands, self._store(list(commands.values())), strict=True):
                 if isinstance(reply, Refusal | TierError):
-                    refused[place] = _REFUSALS.get(str(reply).partition(" ")[0], RefuseReason.TIER_DOWN)
-                    detail[place] = str(reply)
-        for place, reason in enumerate(refused):
-            if reason is not None:
-                self._emit(Refused(frames[place].key, self.name, reason, detail.get(place, "")))
-        return refused
+                    code = str(reply).partition(" ")[0]
+                    refusals[place] = _REFUSALS.get(code, RefuseReason.TIER_DOWN), str(reply)
+        for frame, refusal in zip(frames, refusals, strict=True):
+            if refusal is not None:
+                self._emit(Refused(frame.key, self.name, *refusal))
+        return [refusal and refusal[0] for refusal in refusals]
+
+    def _set(self, frame: Frame, deadline: Deadline) -> Command | RefuseReason:
+        head = Record.of(frame, self._watch.machine, self._watch.until(deadline)).encode()
+        if head is None:
+            return RefuseReason.UNSUPPORTED
+        value = b"".join((head, frame.prefix(), frame.payload))
+        if len(value) > self._largest:
+            return RefuseReason.TOO_LARGE
+        left = math.inf if deadline is None else deadline - self._monotonic()
+        if left > _FOR_EVER:
+            return ("SET", self._named(frame.key), value)
+        return ("SET", self._named(frame.key), value, "PX", max(1, math.ceil((left + self._spare) * 1000)))
+
+    def _store(self, commands: list[Command]) -> list[Any]:
+        sent = self._watch.own()
+        try:
+            clock, *replies = _split(self._connection.ask([*self._watch.commands(), *commands]))
+        except TierError as error:
+            return [error] * len(commands)
+        self._note(clock, sent)
+        return replies
 
     def _note(self, clock: list[Any], sent: float) -> None:
         """What was stored is stored, whatever becomes of the look at the clock."""
