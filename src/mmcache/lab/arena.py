@@ -148,9 +148,12 @@ def run(tasks: Sequence[Cell], source: Input, progress: Progress, processes: int
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             waiting = [pool.submit(contend, cell, source) for cell in tasks]
-            for done, one in enumerate(as_completed(waiting)):
-                progress("cells", done, len(tasks))
-                yield from one.result()
+            try:
+                for done, one in enumerate(as_completed(waiting)):
+                    progress("cells", done, len(tasks))
+                    yield from one.result()
+            finally:  # interrupted or failed: what has not begun shall not
+                pool.shutdown(wait=False, cancel_futures=True)
     except BrokenProcessPool as error:
         raise AssetError("a process that replayed died, killed or crashed inside a rival; run it again") from error
     progress("cells", len(tasks), len(tasks))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from mmcache.lab.advice.study import Study, study
+from mmcache.lab.advice.inquiry import Study, study
 from mmcache.lab.advice.words import config, headline, lived, sentences, size
 from mmcache.lab.table import Progress, Result, Row, Table
 from mmcache.lab.traces import Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from mmcache.lab.advice.study import Study
+from mmcache.lab.advice.inquiry import Study
 from mmcache.lab.advice.words import Grid, config, grids, headline, sentences
 
 _STYLE = (

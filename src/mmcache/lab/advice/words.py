@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mmcache.lab.advice.study import Study
+from mmcache.lab.advice.inquiry import Study
 
 MIB = 1 << 20
 _BAR = 24
