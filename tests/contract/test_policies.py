@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mmcache import plugins
+from mmcache.policies.auto import Auto
+from mmcache.policies.auto_python import PythonCore
 from mmcache.policies.base import Policy
 from mmcache.policies.entropy import EntropyLFU
 from mmcache.policies.freshness import HeatFreshness
@@ -14,6 +16,16 @@ from mmcache.testing import PolicyContract
 class TestLRU(PolicyContract):
     def make_policy(self) -> Policy:
         return LRU()
+
+
+class TestAuto(PolicyContract):
+    def make_policy(self) -> Policy:
+        return Auto()
+
+
+class TestAutoInPlainPython(PolicyContract):
+    def make_policy(self) -> Policy:
+        return PythonCore()
 
 
 class TestHeatWindow(PolicyContract):
