@@ -30,6 +30,8 @@ PUBLISHED_R2 = {"exponential": 0.921, "power": 0.896}
 PUBLISHED_HOURS = 3.7
 IN_SECONDS = ("mooncake", "cloudphysics")
 """The published traces that carry times; ages in the others are counted in requests."""
+QUICK, FULL = (12, 1000), (100, 2000)
+"""Logs drawn a law and seed, and blocks in each."""
 SINCE: tuple[Since, ...] = ("first", "last")
 LARGEST_ERROR = 5.0
 """Per cent that a known half-life may be missed by, in the median."""
@@ -85,7 +87,7 @@ class DecayTable(Table):
         )  # fmt: skip
 
     def _known(self, law: str, quick: bool, seeds: Sequence[int], progress: Progress) -> Iterator[Row]:
-        repeats, blocks = (12, 1000) if quick else (100, 2000)
+        repeats, blocks = QUICK if quick else FULL
         errors, held, found, r2 = list[float](), list[bool](), list[bool](), list[float]()
         for number in range(repeats * len(seeds)):
             progress(f"drawn {law}", number, repeats * len(seeds))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from mmcache.cache import Cache
 from mmcache.keys.signing import Signature
@@ -167,13 +168,17 @@ def replay(
         {number: recorded.promised[key] for number, key in enumerate(keys) if key in recorded.promised}, times[-1]
     )
     return Outcome(
-        hits=float(cached[counted].mean()),
-        by_modality={name: float(cached[counted & (kind == name)].mean()) for name in LATENCY},
+        hits=_share(cached[counted]),
+        by_modality={name: _share(cached[counted & (kind == name)]) for name in LATENCY},
         p99=float(np.percentile(waits[counted], 99)),
-        stale=float(stale[counted & cached].mean()),
+        stale=_share(stale[counted & cached]),
         avalanches=avalanches(traffic, ended),
         saved=1.0 - sum(computed[name] * shape.mean for name, shape in LATENCY.items()) / whole,
     )
+
+
+def _share(true: npt.NDArray[np.bool_]) -> float:
+    return float(true.mean()) if true.size else 0.0
 
 
 def _scope(cache: Cache, modality: str) -> bytes:
@@ -216,7 +221,7 @@ def avalanches(traffic: Traffic, ended: list[tuple[float, int]]) -> float:
     return inside / total if total else 0.0
 
 
-def _hot(times: Floats, contents: np.ndarray[tuple[int], np.dtype[np.int64]], now: float) -> frozenset[int]:
+def _hot(times: Floats, contents: npt.NDArray[np.int64], now: float) -> frozenset[int]:
     low, high = times.searchsorted([now - HOT_SECONDS, now])
     which, counts = np.unique(contents[low:high], return_counts=True)
     order = np.argsort(-counts, kind="stable")
