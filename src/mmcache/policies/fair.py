@@ -21,10 +21,11 @@ _Rank = tuple[float, float, int]
 class _Account:
     """What one tenant holds."""
 
-    __slots__ = ("blocks", "bytes", "name", "number", "place", "policy", "rank", "weight")
+    __slots__ = ("blocks", "bytes", "name", "number", "place", "policy", "rank", "refuses", "weight")
 
     def __init__(self, name: str, weight: float, number: int, policy: Policy) -> None:
         self.name, self.weight, self.number, self.policy = name, weight, number, policy
+        self.refuses = bool(getattr(policy, "refuses", False))
         self.bytes = self.blocks = 0
         self.place = -1
         self.rank = self.rank_at(0)
@@ -32,6 +33,13 @@ class _Account:
     def rank_at(self, held: int) -> _Rank:
         """The lowest loses first: who is most above its share; of equals the lower class, then who came first."""
         return (-held / self.weight, self.weight, self.number)
+
+
+def _last(order: Iterator[Key], last: Key) -> Iterator[Key]:
+    for key in order:
+        if key != last:
+            yield key
+    yield last
 
 
 class FairShare:
@@ -53,11 +61,17 @@ class FairShare:
     is weighted max-min fairness (Demers, Keshav and Shenker, "Analysis and simulation of a fair queueing algorithm",
     SIGCOMM 1989) of space instead of time.
 
+    A new block counts for its tenant while room is made for it, and may itself be the victim: where its tenant's own
+    policy refuses it, or where the tenant would still be the one most above its share after losing all its others.
+
     `add`, `touch` and `drop` cost O(log tenants) beside the inner policy's work; a victim likewise, with no work for
     tenants that do not lose.
     """
 
-    __slots__ = ("_accounts", "_blocks", "_heap", "_idle", "_make", "_next", "_tenants")
+    __slots__ = ("_accounts", "_blocks", "_heap", "_idle", "_make", "_newest", "_next", "_tenants")
+
+    refuses = True
+    """See `Policy`."""
 
     def __init__(self, make: Callable[[], Policy], tenants: Mapping[str, Tenant]) -> None:
         """`make` gives a new policy for each tenant; a tenant that is not in `tenants` is `Tenant()`."""
@@ -67,6 +81,7 @@ class FairShare:
         self._heap: list[_Account] = []  # of accounts with blocks, by rank; each knows its place
         self._idle: OrderedDict[str, None] = OrderedDict()
         self._next = 0
+        self._newest: Key | None = None
 
     def bytes_of(self, tenant: str) -> int:
         """Bytes that a tenant holds, as its facts said."""
@@ -80,6 +95,7 @@ class FairShare:
             self.drop(key)
             account, old = self._account(facts.tenant), 0
             account.blocks += 1
+            self._newest = key
         account.policy.add(key, facts, now)
         self._blocks[key] = account, facts.size
         self._charge(account, facts.size - old)
@@ -108,7 +124,7 @@ class FairShare:
             _, place, keys, held = heappop(frontier)
             account = heap[place]
             if keys is None:
-                keys = account.policy.victims(now)
+                keys = self._order(account, now)
                 for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
                     heappush(frontier, (heap[child].rank, child, None, heap[child].bytes))
             key = next(keys, None)
@@ -121,7 +137,15 @@ class FairShare:
     def victims_of(self, tenant: str, now: float) -> Iterator[Key]:
         """The tenant's own blocks, the first to go first: for quotas."""
         account = self._accounts.get(tenant)
-        return iter(()) if account is None else account.policy.victims(now)
+        return iter(()) if account is None else self._order(account, now)
+
+    def _order(self, account: _Account, now: float) -> Iterator[Key]:
+        """The tenant's victims. The newest block goes last unless its policy may refuse it: most policies would have it
+        go first, before it ever had a chance of being used."""
+        order, newest = account.policy.victims(now), self._newest
+        if account.refuses or newest is None or self._blocks.get(newest, (None, 0))[0] is not account:
+            return order
+        return _last(order, newest)
 
     def explain(self, key: Key, now: float) -> Mapping[str, float]:
         """See `Explains.explain`. The tenant's bytes ÷ weight decide between tenants (`score` is their negative), the

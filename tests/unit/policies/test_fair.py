@@ -173,6 +173,35 @@ def test_strangers_that_hold_nothing_are_forgotten_in_the_end() -> None:
     assert list(policy.victims(0.0)) == []
 
 
+class NewestFirst(LRU):
+    """A policy that would evict what has just come, as those do that count uses."""
+
+    def victims(self, now: float) -> Iterator[Key]:
+        return reversed(self._order)
+
+
+class Refusing(NewestFirst):
+    refuses = True
+
+
+def test_a_new_block_goes_after_its_tenants_others_unless_their_policy_refuses_it() -> None:
+    for make, first in ((NewestFirst, 2), (Refusing, 3)):
+        policy = FairShare(make, TENANTS)
+        for n in range(1, 4):
+            policy.add(make_key(n), Facts(100, tenant="report"), 0.0)
+        assert next(policy.victims(1.0)) == next(policy.victims_of("report", 1.0)) == make_key(first)
+
+
+def test_a_block_that_would_push_out_tenants_within_their_share_is_itself_the_victim() -> None:
+    policy = FairShare(LRU, TENANTS)
+    for n in range(8):
+        policy.add(make_key(n), Facts(100, tenant="pay"), 0.0)
+    policy.add(make_key(50), Facts(100, tenant="report"), 1.0)
+    policy.add(make_key(51), Facts(500, tenant="report"), 2.0)
+    assert policy.refuses
+    assert list(itertools.islice(policy.victims(3.0), 2)) == [make_key(50), make_key(51)]
+
+
 class Scored(LRU):
     def explain(self, key: Key, now: float) -> Mapping[str, float]:
         return {"age": now, "score": 7.0}
