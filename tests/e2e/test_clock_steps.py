@@ -6,6 +6,9 @@ those of the machines, which are imitated, are set forward together. Where a dea
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -206,6 +209,77 @@ def test_a_step_forward_beyond_the_spare_seconds_loses_blocks_and_serves_nothing
     for node in fleet.nodes:
         node.step(+3600)
     assert set(one.read(1)) == {MissReason.ABSENT}
+
+
+CLIENT = """
+import sys
+from mmcache.testing.frames import make_frame, make_key
+from mmcache.tiers.valkey import ValkeyTier
+import time
+tier = ValkeyTier(port=int(sys.argv[1]), machine=sys.argv[2].encode(), timeout_seconds=30)
+for line in sys.stdin:
+    verb, content, ttl = line.split()
+    key = make_key(int(content))
+    if verb == "put":
+        deadline = time.monotonic() + float(ttl)
+        assert tier.put([make_frame(key)], [deadline]) == [None]
+        print(deadline, flush=True)
+    elif verb == "wall":
+        print(time.time(), flush=True)
+    else:
+        (found,) = tier.get([key])
+        print(getattr(found, "deadline", found), flush=True)
+"""
+
+
+class Process:
+    """A client process whose wall clock is its own. The monotonic clock is this machine's, so its answers compare."""
+
+    def __init__(self, folder: Path, port: int, name: str, ahead: float) -> None:
+        self.offsets = folder / name
+        environment = os.environ | servers.clock_of(self.offsets, ahead)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, str(port), name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    def ask(self, verb: str, content: int = 0, ttl: float = 0.0) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(verb, content, ttl, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().strip()
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+def test_client_processes_whose_own_wall_clocks_are_wrong_and_are_set(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        try:
+            server = opened.enter_context(servers.server(tmp_path / "server", 0.042))
+            one, two = (
+                Process(tmp_path, server.port, name, ahead) for name, ahead in (("machine1", 0.08), ("machine2", -7.0))
+            )
+        except AssetError as missing:
+            pytest.skip(str(missing))
+        for process in (one, two):
+            opened.callback(process.close)
+        for _ in range(2):
+            one.ask("get", 99)
+            two.ask("get", 99)
+        ends = {1: float(one.ask("put", 1, 600)), 2: float(two.ask("put", 2, 600))}
+        servers.set_clock(one.offsets, -3600)
+        servers.set_clock(two.offsets, 86_400)
+        assert float(two.ask("wall")) - float(one.ask("wall")) > 86_400, "the clocks are really wrong"
+        server.set_clock(-120)
+        one.ask("get", 99)
+        for process in (one, two):
+            for content, end in ends.items():
+                assert -1e-6 <= float(process.ask("get", content)) - end <= LATEST
 
 
 @pytest.mark.slow

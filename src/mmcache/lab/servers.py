@@ -38,6 +38,19 @@ def faketime() -> Path:
     raise AssetError("no libfaketime here: apt-get install faketime")
 
 
+def clock_of(offset_file: Path, ahead: float) -> dict[str, str]:
+    """What the environment of a process must hold to give it a wall clock of its own. Raises `AssetError`."""
+    library = faketime()
+    set_clock(offset_file, ahead)
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(offset_file),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+
+
 @dataclass(frozen=True)
 class Server:
     """A running server."""
@@ -49,7 +62,7 @@ class Server:
     def set_clock(self, ahead: float) -> None:
         """Its wall clock is so many seconds ahead of this machine's from now on. Only for one with its own clock."""
         assert self.offset_file is not None
-        _write(self.offset_file, ahead)
+        set_clock(self.offset_file, ahead)
 
 
 @contextmanager
@@ -63,14 +76,7 @@ def server(folder: Path, ahead: float | None = None, *options: str) -> Iterator[
     environment, offsets = {"LC_ALL": "C"}, None
     if ahead is not None:
         offsets = folder / "ahead"
-        _write(offsets, ahead)
-        environment |= {
-            "LD_PRELOAD": str(faketime()),
-            "FAKETIME_TIMESTAMP_FILE": str(offsets),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
+        environment |= clock_of(offsets, ahead)
     port = _free_port()
     command = [
         str(binary()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
@@ -90,11 +96,11 @@ def server(folder: Path, ahead: float | None = None, *options: str) -> Iterator[
             process.wait()
 
 
-def _write(path: Path, ahead: float) -> None:
-    """Whole or not at all: the server may be reading."""
-    fresh = path.with_suffix(".new")
+def set_clock(offset_file: Path, ahead: float) -> None:
+    """Set the clock of the process that reads this file; whole or not at all."""
+    fresh = offset_file.with_suffix(".new")
     fresh.write_text(f"{ahead:+.6f}\n", encoding="ascii")
-    os.replace(fresh, path)
+    os.replace(fresh, offset_file)
 
 
 def _free_port() -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from mmcache.lab.clock_night import NODES, RECOMPUTE, STEP, WAYS, Life, Night, redis_client, spend
-from mmcache.lab.measure import interleave, machine
+from mmcache.lab.measure import interleave
 from mmcache.lab.servers import server
 from mmcache.lab.table import Progress, Result, Row, Table
 from mmcache.testing.frames import make_frame, make_key
@@ -66,7 +66,6 @@ class ClockTable(Table):
                 f"{len(NODES)} valkey-server processes, each with a wall clock of its own under libfaketime ({skews})",
                 f"real seconds: {keys} keys a node and way live 2 to {seconds:.0f} s; clocks are set by {STEP:.0f} s",
                 "ValkeyTier as users get it, a real client and real sockets on loopback",
-                machine(),
             ),
             (
                 "the three client machines are one process: their own times began elsewhere",
