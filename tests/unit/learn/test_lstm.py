@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from mmcache.learn.lstm import LSTMTrainer, _Network
+from mmcache.learn.lstm import RATE, LSTMTrainer, _Network
 from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
 from mmcache.policies.forecast import LARGEST, SEQUENCE
@@ -37,6 +37,21 @@ def test_numpy_computes_what_torch_trained() -> None:
     states, _ = network._lstm(torch.from_numpy(np.log1p(counts)).unsqueeze(-1))
     expected = network._dense(states[:, -1]).squeeze(-1).clamp(max=LARGEST).exp().detach().numpy()
     assert network.weights().expected(counts) == pytest.approx(expected, rel=1e-4)
+
+
+def test_its_steps_are_those_of_torchs_adam() -> None:
+    network, rng = _Network(0), np.random.default_rng(0)
+    theirs = [parameter.detach().clone().requires_grad_() for parameter in network._parameters]
+    adam = torch.optim.Adam(theirs, lr=RATE)
+    for scale in (0.01, 5.0, 0.3):
+        slopes = [torch.from_numpy(scale * rng.standard_normal(one.shape).astype(np.float32)) for one in theirs]
+        for parameter, slope in zip(theirs, slopes, strict=True):
+            parameter.grad = slope.clone()
+        torch.nn.utils.clip_grad_norm_(theirs, 1.0)
+        adam.step()
+        network._update(slopes)
+    for mine, other in zip(network._parameters, theirs, strict=True):
+        assert mine.detach().numpy() == pytest.approx(other.detach().numpy(), abs=1e-5)
 
 
 def test_the_programs_random_numbers_are_not_touched() -> None:
