@@ -1,9 +1,15 @@
-"""Other people's policies on our traces: libCacheSim's (GPL-3, an extra of the laboratory only), and GDSF with costs.
+"""Other people's policies on our traces: libCacheSim's (GPL-3, an extra of the laboratory only), and two it lacks.
 
 libCacheSim 0.3.5 is asked request by request, so that each hit is known. Its policies weigh sizes and know no costs;
 its per-object metadata is not charged, and that each keeps to its bytes is checked. LIRS there does not store what is
 larger than its small queue: that is its own, and is left so. Its SIEVE was compared with an implementation of our own
 on three traces: no request differed.
+
+Its W-TinyLFU and Cacheus take the bytes of the cache for a number of blocks where they size their sketch, their ageing
+and their learning. So sizes are given in units of their greatest common divisor: blocks, where all weigh the same.
+Where they do not, its W-TinyLFU hardly ages, and refuses what is larger than its window, 1 % of the cache;
+`lab.tinylfu` does neither, and contends beside it. LHD and Cacheus draw random numbers without a seed: they differ a
+little from run to run.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from mmcache.lab.replay import Hits
+from mmcache.lab.tinylfu import tinylfu
 from mmcache.lab.traces.trace import Trace
 from mmcache.model.errors import AssetError, IntegrityError
 
@@ -36,18 +43,20 @@ LIBCACHESIM = {
     "Cacheus": "Cacheus",
 }
 """Our name of each → its class there."""
-COST_GDSF = "GDSF+cost"
-NAMES = (*LIBCACHESIM, COST_GDSF)
+COST_GDSF, ADAPTIVE = "GDSF+cost", "W-TinyLFU adaptive"
+NAMES = (*LIBCACHESIM, COST_GDSF, ADAPTIVE)
 _CHECKED = 127
 """Requests (a power of two, less one) between two looks at the bytes that a rival holds."""
 _HASH_POWER = 17
-_TALKATIVE = ("LIRS",)
-"""Warns on stderr of every block that it does not store."""
+_LEAST_UNITS = 100
+"""A smaller cache is given in bytes: parts of it (a window of 1 %) would be nothing in units, and W-TinyLFU aborts."""
+_TALKATIVE = ("LIRS", "W-TinyLFU")
+"""Warn on stderr of every block that they do not store."""
 
 
 def available() -> tuple[str, ...]:
     """The rivals that can run here."""
-    return NAMES if find_spec("libcachesim") else (COST_GDSF,)
+    return NAMES if find_spec("libcachesim") else (COST_GDSF, ADAPTIVE)
 
 
 def hits(trace: Trace, rival: str, limit_bytes: int) -> Hits:
@@ -57,27 +66,33 @@ def hits(trace: Trace, rival: str, limit_bytes: int) -> Hits:
     """
     if rival == COST_GDSF:
         return cost_gdsf(trace, limit_bytes)
+    if rival == ADAPTIVE:
+        return tinylfu(trace, limit_bytes)
     try:
         library: Any = import_module("libcachesim")
     except ImportError as error:
         raise AssetError("libcachesim is not installed; run `pip install 'mmcache[rivals]'`") from error
-    cache = getattr(library, LIBCACHESIM[rival])(limit_bytes, hashpower=_HASH_POWER, consider_obj_metadata=False)
+    unit = max(1, int(np.gcd.reduce(trace.sizes)))
+    if limit_bytes < _LEAST_UNITS * unit:
+        unit = 1
+    limit = limit_bytes // unit
+    cache = getattr(library, LIBCACHESIM[rival])(limit, hashpower=_HASH_POWER, consider_obj_metadata=False)
     request = library.Request()
     request.op = library.ReqOp.OP_GET
     get, occupied = cache.get, cache.get_occupied_byte
     found = bytearray(len(trace))
-    sizes = trace.sizes[trace.ids].tolist()
+    sizes = (trace.sizes // unit)[trace.ids].tolist()
     times = trace.times.astype(np.int64).tolist()
     with _unheard() if rival in _TALKATIVE else nullcontext():
         for place, block in enumerate(trace.ids.tolist()):
             size = sizes[place]
-            if size > limit_bytes:
+            if size > limit:
                 continue
             request.obj_id, request.obj_size, request.clock_time = block + 1, size, times[place]
             if get(request):
                 found[place] = 1
-            if not place & _CHECKED and occupied() > limit_bytes:
-                raise IntegrityError(f"{rival} holds {occupied()} bytes of {limit_bytes} on {trace.name}; leave it out")
+            if not place & _CHECKED and occupied() > limit:
+                raise IntegrityError(f"{rival} holds {occupied()} of {limit} units on {trace.name}; leave it out")
     return np.frombuffer(found, np.bool_)
 
 

@@ -8,6 +8,7 @@ import pytest
 from mmcache.lab import rivals
 from mmcache.lab.policy_cost import ADD, DROP, TOUCH, VICTIMS, bytes_a_block, play, record
 from mmcache.lab.replay import by_modality, by_tenant, policy_named, replay, score
+from mmcache.lab.tinylfu import WTinyLFU
 from mmcache.lab.traces import Trace, synthetic
 from mmcache.lab.traces.encoder_costs import costed
 from mmcache.model.block import Facts
@@ -97,6 +98,20 @@ def test_gdsf_prefers_cost_a_byte() -> None:
     trace = Trace.of("t", [dear, cheap, 3, dear, cheap], None, 1)
     trace = Trace("t", trace.ids, trace.times, trace.sizes, np.array([9.0, 1.0, 2.0]), trace.kinds, trace.owners)
     assert rivals.cost_gdsf(trace, 2).tolist() == [False, False, False, True, False]
+
+
+@pytest.mark.parametrize("pattern", ["scan", "loop", "drift"])
+@pytest.mark.parametrize("percent", [1, 20])
+def test_an_adaptive_tinylfu_keeps_to_its_bytes(pattern: str, percent: int) -> None:
+    trace = costed(synthetic.pattern(pattern, 3000), 2)
+    limit, sizes = trace.capacity(percent), trace.sizes.tolist()
+    cache = WTinyLFU(limit, sizes, float(trace.sizes.mean()))
+    for block in trace.ids.tolist():
+        if sizes[block] <= limit:
+            cache.request(block)
+            held = [*cache._window, *cache._probation, *cache._protected]
+            assert len(set(held)) == len(held)
+            assert sum(sizes[one] for one in held) == cache._held <= limit
 
 
 def test_a_tape_plays_what_was_asked() -> None:
