@@ -13,6 +13,7 @@ from mmcache.lab.report import write
 from mmcache.lab.standings import Standings
 from mmcache.lab.table import silent
 from mmcache.lab.table_policies import PoliciesTable
+from mmcache.lab.traces import synthetic
 from mmcache.model.errors import AssetError
 
 KINDS = {"auto": OURS, "lru": OURS, "GDSF": RIVAL, "ARC": RIVAL, BOUND: OFFLINE}
@@ -107,6 +108,7 @@ def test_the_whole_table_without_published_traces(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(table_policies, "_costs", lambda ours, source, quick: [])
     monkeypatch.setattr(table_policies, "QUICK_MADE_UP", 600)
     monkeypatch.setattr(table_policies, "ATTACKS", ("scan",))
+    monkeypatch.setattr(synthetic, "PATTERNS", {name: synthetic.PATTERNS[name] for name in ("scan", "popular")})
     table = PoliciesTable()
     result = table.run(True, (0,), silent)
     assert any("MMCACHE_TRACES" in line for line in result.simulated)
