@@ -45,6 +45,7 @@ class Attending:
     def touch(self, key: Key, now: float) -> None:
         """See `Policy.touch`."""
         if key in self._facts:
+            self._policy.touch(key, now)
             self.add(key, self._facts[key], now)
 
     def drop(self, key: Key) -> None:

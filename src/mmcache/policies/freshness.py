@@ -94,7 +94,7 @@ class HeatFreshness(Ranked):
         block = self._blocks.get(key)
         if block is not None and block.uses and block.correction != correction:
             block.correction = correction
-            self._place(key, block, block.slot)
+            self._place(key, block, self._level(block), block.slot)
 
     def _fell_out(self, key: Key, uses: int) -> None:
         if not uses and (block := self._blocks.get(key)) is not None:

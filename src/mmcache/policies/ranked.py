@@ -46,6 +46,8 @@ Parts = Callable[[Tracked, float], Mapping[str, float]]
 class Ranked:
     """The block with the lowest `score(block, now)` goes first; of equals, the one whose last use is longest ago.
 
+    (Or that came to its score longest ago, where news of it changed that score and there is no use in the window.)
+
         policy = Ranked(lambda block, now: block.facts.cost * block.uses / block.facts.size)   # seconds saved a byte
 
     A score that does not read `now` needs nothing more: blocks are grouped by score, and a heap holds the *distinct*
@@ -54,9 +56,9 @@ class Ranked:
     comparison sort, which nothing does in O(1).
 
     A score that changes with time alone must say which blocks cannot overtake each other, by `group`: within a group,
-    whoever was used later never scores lower, at any time. Then only the first block of each group is scored when
-    victims are wanted: exact at that very moment, at the price of one score a group. (A sample of blocks would be
-    inexact, a heap of old scores wrong.)
+    whoever was used later never scores lower, at any time; and news of a block must not change its group. Then only
+    the first block of each group is scored when victims are wanted: exact at that very moment, at the price of one
+    score a group. (A sample of blocks would be inexact, a heap of old scores wrong.)
 
     least: `least(group, now)`: no block of the group scores less, so a group that cannot be next is not looked at.
     window: count `Tracked.uses` in it instead of since the block was stored.
@@ -87,14 +89,18 @@ class Ranked:
             window.left = self._fell_out
 
     def add(self, key: Key, facts: Facts, now: float) -> None:
-        """See `Policy.add`."""
+        """See `Policy.add`. Storing is a use; to hear news of a known block is none."""
         block = self._blocks.get(key)
+        known = block is not None
         if block is None:
             block = self._blocks[key] = Tracked(facts)
         block.facts = facts
         if facts.entropy is not None:
             block.entropies = (*block.entropies[1 - ENTROPIES :], facts.entropy)
-        self._use(key, block, now)
+        if not known:
+            self._use(key, block, now)
+        elif (group := self._group_of(block)) != block.group:
+            self._place(key, block, group, block.slot)
 
     def touch(self, key: Key, now: float) -> None:
         """See `Policy.touch`."""
@@ -135,26 +141,25 @@ class Ranked:
         block.last = self._now
         if self._window is None:
             block.uses += 1
-            self._place(key, block, -1)
+            self._place(key, block, self._group_of(block), -1)
         else:
             block.uses = self._window.use(key, now)
-            self._place(key, block, self._window.newest)
+            self._place(key, block, self._group_of(block), self._window.newest)
 
     def _fell_out(self, key: Key, uses: int) -> None:
         block = self._blocks.get(key)
         if block is not None:
             block.uses = uses
-            self._place(key, block, block.slot if uses else -1)
+            self._place(key, block, self._group_of(block), block.slot if uses else -1)
 
-    def _place(self, key: Key, block: Tracked, slot: int) -> None:
-        if self._group is not None:
-            self._groups.place(key, block, self._group(block), slot)
-            return
-        score = self._score(block, self._now)
-        self._groups.place(key, block, score, slot)
-        if score not in self._queued:
-            self._queued.add(score)
-            heappush(self._heap, score)
+    def _group_of(self, block: Tracked) -> Any:
+        return self._score(block, self._now) if self._group is None else self._group(block)
+
+    def _place(self, key: Key, block: Tracked, group: Any, slot: int) -> None:
+        self._groups.place(key, block, group, slot)
+        if self._group is None and group not in self._queued:
+            self._queued.add(group)
+            heappush(self._heap, group)
             if len(self._heap) > 2 * len(self._groups) + 64:
                 self._heap = list(self._groups)
                 self._queued = set(self._heap)

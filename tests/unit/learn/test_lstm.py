@@ -74,6 +74,7 @@ def feed(policy: HeatFreshness, trainer: LSTMTrainer, steps: int, uses_of: objec
         uses = uses_of(step)
         random.Random(step).shuffle(uses)
         for n in uses:
+            policy.drop(make_key(n))  # a block may well be stored anew each time: its uses count all the same
             policy.add(make_key(n), Facts(1), float(step))
         trainer.step()
 

@@ -45,6 +45,15 @@ class Naive:
         return self.alpha / (1 + math.exp(-heat)) + (1 - self.alpha) * fresh
 
 
+def used(policy: HeatFreshness, *uses: tuple[int, float]) -> None:
+    """Blocks by number, and when they are used; stored with the first use."""
+    for place, (n, now) in enumerate(uses):
+        if n in {other for other, _ in uses[:place]}:
+            policy.touch(make_key(n), now)
+        else:
+            policy.add(make_key(n), Facts(1), now)
+
+
 @given(CALLS, st.sampled_from([0.0, 0.5, 0.7, 1.0]), st.sampled_from([5.0, 100.0]), st.integers(1, 15))
 def test_equals_its_formula(calls: list[tuple[str, int, float]], alpha: float, tau: float, events: int) -> None:
     policy, naive, now = (
@@ -58,7 +67,8 @@ def test_equals_its_formula(calls: list[tuple[str, int, float]], alpha: float, t
         match call:
             case "add":
                 policy.add(key, Facts(1), now)
-                naive.use(key, now)
+                if key not in naive.last:
+                    naive.use(key, now)
             case "touch":
                 policy.touch(key, now)
                 if key in naive.last:
@@ -82,18 +92,14 @@ def test_equal_scores_are_ordered_by_last_use() -> None:
 
 def test_the_window_ends_with_time_alone() -> None:
     policy = HeatFreshness(seconds=300.0, tau=1e9)
-    for _ in range(5):
-        policy.add(make_key(1), Facts(1), 0.0)
-    policy.add(make_key(2), Facts(1), 10.0)
+    used(policy, *[(1, 0.0)] * 5, (2, 10.0))
     assert next(policy.victims(300.0)) == make_key(2)
     assert next(policy.victims(301.0)) == make_key(1)
 
 
 def test_a_fitted_tau_may_come_at_any_time() -> None:
     policy = HeatFreshness(alpha=0.3, tau=3600.0, seconds=300.0)
-    for _ in range(3):
-        policy.add(make_key(1), Facts(1), 0.0)
-    policy.add(make_key(2), Facts(1), 290.0)
+    used(policy, *[(1, 0.0)] * 3, (2, 290.0))
     assert next(policy.victims(300.0)) == make_key(2)
     policy.tau = 20.0
     assert next(policy.victims(300.0)) == make_key(1)
@@ -103,8 +109,7 @@ def test_a_fitted_tau_may_come_at_any_time() -> None:
 
 def test_a_forecast_corrects_the_counts_it_finds() -> None:
     policy = HeatFreshness()
-    for n in (1, 1, 1, 2):
-        policy.add(make_key(n), Facts(1), 0.0)
+    used(policy, *[(1, 0.0)] * 3, (2, 0.0))
     assert next(policy.victims(0.0)) == make_key(2)
     policy.foresee({make_key(1): 0.2, make_key(2): 6.0, make_key(9): 3.0})
     assert next(policy.victims(0.0)) == make_key(1)
@@ -117,8 +122,7 @@ def test_a_forecast_corrects_the_counts_it_finds() -> None:
 
 def test_a_forecast_that_nobody_renews_is_forgotten() -> None:
     policy = HeatFreshness(seconds=300.0)
-    for n, now in ((1, 0.0), (1, 200.0), (1, 200.0), (2, 200.0)):
-        policy.add(make_key(n), Facts(1), now)
+    used(policy, (1, 0.0), (1, 200.0), (1, 200.0), (2, 200.0))
     policy.foresee({make_key(2): 50.0})
     assert next(policy.victims(210.0)) == make_key(1)
     policy.touch(make_key(1), 505.0)

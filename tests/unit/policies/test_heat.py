@@ -27,6 +27,8 @@ class Naive:
         self.window, self.threshold = window, threshold
         self.passes: list[Key] = []
         self.references: dict[Key, int] = {}
+        self.since: dict[Key, tuple[bool, int]] = {}
+        """Of blocks without a use in the window: whether something refers to them, and since which call."""
 
     def places(self, key: Key) -> list[int]:
         first = max(0, len(self.passes) - self.window)
@@ -35,11 +37,23 @@ class Naive:
     def last_use(self, key: Key) -> int:
         return max(place for place, used in enumerate(self.passes) if used == key)
 
+    def called(self, call: int) -> None:
+        forgotten = {key for key in self.references if not self.places(key)}
+        self.since = {
+            key: self.since[key]
+            if key in self.since and self.since[key][0] == bool(self.references[key])
+            else (bool(self.references[key]), call)
+            for key in forgotten
+        }
+
     def victims(self) -> list[Key]:
         def spared(key: Key) -> bool:
             return len(self.places(key)) >= self.threshold or self.references[key] > 0
 
-        return sorted(self.references, key=lambda key: (spared(key), len(self.places(key)), self.last_use(key)))
+        def order(key: Key) -> int:
+            return self.since[key][1] if key in self.since else self.last_use(key)
+
+        return sorted(self.references, key=lambda key: (spared(key), len(self.places(key)), order(key)))
 
 
 @given(CALLS, st.integers(1, 12), st.integers(1, 3))
@@ -50,8 +64,9 @@ def test_equals_its_definition(calls: list[tuple[str, int, int]], window: int, t
         match call:
             case "add":
                 policy.add(key, Facts(1, references=references), now)
+                if key not in naive.references:
+                    naive.passes.append(key)
                 naive.references[key] = references
-                naive.passes.append(key)
             case "touch":
                 policy.touch(key, now)
                 if key in naive.references:
@@ -59,6 +74,7 @@ def test_equals_its_definition(calls: list[tuple[str, int, int]], window: int, t
             case "drop":
                 policy.drop(key)
                 naive.references.pop(key, None)
+        naive.called(now)
         assert list(policy.victims(now)) == naive.victims()
         for other in map(make_key, range(6)):
             places = naive.places(other)

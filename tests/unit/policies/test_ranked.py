@@ -34,27 +34,50 @@ class Naive:
         self.score, self.passes, self.seconds = score, passes, seconds
         self.uses: list[tuple[Key, float]] = []
         self.known: dict[Key, Tracked] = {}
-
-    def count(self, key: Key, now: float) -> int:
-        assert self.passes is not None
-        return sum(used == key and now - at <= self.seconds for used, at in self.uses[-self.passes :])
+        self.since: dict[Key, tuple[float, int]] = {}
+        """Of blocks without a use in a window, or without a window: the score, and since when they have it."""
+        self.events = 0
 
     def call(self, call: str, key: Key, facts: Facts, now: float) -> None:
         if call == "drop":
             self.known.pop(key, None)
-        elif call == "add" or key in self.known:
+            self.since.pop(key, None)
+        elif call == "touch" and key in self.known:
+            self.use(key, now)
+        elif call == "add":
+            new = key not in self.known
             block = self.known.setdefault(key, Tracked(facts))
-            if call == "add":
-                block.facts = facts
-                block.entropies = (*block.entropies, *([] if facts.entropy is None else [facts.entropy]))[-ENTROPIES:]
-            self.uses.append((key, now))
-            block.order, block.last, block.uses = len(self.uses), now, block.uses + 1
+            block.facts = facts
+            block.entropies = (*block.entropies, *([] if facts.entropy is None else [facts.entropy]))[-ENTROPIES:]
+            if new:
+                self.use(key, now)
+        self.settle(now)
+
+    def use(self, key: Key, now: float) -> None:
+        self.uses.append((key, now))
+        block = self.known[key]
+        block.order, block.last, block.uses = len(self.uses), now, block.uses + 1
+        self.since.pop(key, None)
+
+    def settle(self, now: float) -> None:
+        for key, block in sorted(self.known.items(), key=lambda one: one[1].order):
+            if self.passes is not None:
+                last = self.uses[-self.passes :]
+                block.uses = sum(used == key and now - at <= self.seconds for used, at in last)
+            score = self.score(block, now)
+            if (self.passes is None or not block.uses) and (key not in self.since or self.since[key][0] != score):
+                self.events += 1
+                self.since[key] = score, self.events
 
     def victims(self, now: float) -> list[Key]:
-        if self.passes is not None:
-            for key, block in self.known.items():
-                block.uses = self.count(key, now)
-        return sorted(self.known, key=lambda key: (self.score(self.known[key], now), self.known[key].order))
+        self.settle(now)
+
+        def rank(key: Key) -> tuple[float, bool, int]:
+            block = self.known[key]
+            here = self.passes is not None and block.uses > 0
+            return self.score(block, now), here, block.order if here else self.since[key][1]
+
+        return sorted(self.known, key=rank)
 
 
 def by_uses(block: Tracked, now: float) -> float:
