@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mmcache.lab.table import Better, Progress, Result, Row, Table
+from mmcache.lab.traces.published import PUBLISHED as PUBLISHED_TRACES
+from mmcache.lab.traces.published import read
+from mmcache.lab.traces.trace import Trace
 from mmcache.lab.ttl_replay import Outcome, replay
-from mmcache.lab.ttl_traffic import CHANGE_SECONDS, LATENCY, SERVERS, draw
+from mmcache.lab.ttl_traffic import CHANGE_SECONDS, LATENCY, SERVERS, Traffic, draw, traced
+from mmcache.model.errors import AssetError
+from mmcache.settings import traces_folder
 from mmcache.ttl.base import Lifetime
 from mmcache.ttl.fixed import FixedTTL
 from mmcache.ttl.survival import SurvivalTTL
@@ -32,6 +37,11 @@ GRACE = 10.0
 OURS = "survival+refresh+grace"
 GRID = (1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 22.0, 35.0)
 QUICK_GRID = (2.0, 6.0, 22.0)
+
+
+TRACE, TRACE_SHARE = "mooncake", 0.1
+"""The only published trace with keys and seconds of an inference service; the share of its blocks that is played."""
+TRACE_GRID = (60.0, 150.0, 300.0, 600.0, 1200.0, 2400.0)
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,7 @@ def _fixed(seconds: float, jitter: float = 0.0) -> Callable[[], Lifetime]:
 
 ARMS: dict[str, Arm] = {
     "static": Arm("2 s", _fixed(STATIC)),
+    "static-10": Arm("10 s", _fixed(10.0)),
     "static+jitter": Arm("2 s, shortened by up to a quarter", _fixed(STATIC, JITTER)),
     "survival": Arm("survival TTL", _survival()),
     "survival+refresh": Arm("survival TTL, early refresh", _survival(), BETA),
@@ -63,8 +74,15 @@ ARMS: dict[str, Arm] = {
     f"{OURS}/0.9": Arm("the same by key with quantile 0.9", _survival(quantile=0.9), BETA, GRACE),
 }
 
-PUBLISHED: dict[str, tuple[float, float, float]] = {"static": (68.3, 12.7, 412.0), OURS: (89.1, 1.4, 203.0)}
+_NONE = (None, None, None)
+PUBLISHED: dict[str, tuple[float | None, float | None, float | None]] = {
+    "static": (68.3, 12.7, 412.0),
+    OURS: (89.1, 1.4, 203.0),
+}
 """Hit rate %, avalanche rate %, P99 ms."""
+
+
+TRACE_ROWS = ("hits", "stale")
 
 
 class TTLTable(Table):
@@ -80,21 +98,15 @@ class TTLTable(Table):
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Play the same traffic with every arm; `seeds` alter traffic, compute times and draws."""
-        seconds, grid = (240.0, QUICK_GRID) if quick else (420.0, GRID)
-        self._arms = {name: [] for name in ARMS if not quick or not name.startswith(f"{OURS}/")}
-        self._fixed = {lifetime: [] for lifetime in grid}
-        steps, done = len(seeds) * (len(self._arms) + len(grid)), 0
-        for seed in seeds:
-            traffic = draw(seed, seconds)
-            for name, outcomes in self._arms.items():
-                progress(name, done, steps)
-                arm, done = ARMS[name], done + 1
-                outcomes.append(replay(traffic, arm.lifetime(), seed, beta=arm.beta, grace=arm.grace))
-            for lifetime, outcomes in self._fixed.items():
-                progress(f"fixed {lifetime} s", done, steps)
-                done += 1
-                outcomes.append(replay(traffic, FixedTTL(lifetime, JITTER), seed, beta=BETA, grace=GRACE))
-        progress("done", steps, steps)
+        seconds, grid = (200.0, QUICK_GRID) if quick else (360.0, GRID)
+        names = [name for name in ARMS if not quick or not name.startswith(f"{OURS}/")]
+        self._arms, self._fixed = _play([draw(seed, seconds) for seed in seeds], seeds, names, grid, progress)
+        found = [*rows(self._arms, self._fixed)]
+        real = list[str]()
+        if not quick and (trace := _trace()) is not None:
+            real.append(f"{TRACE_SHARE:.0%} of the blocks of {PUBLISHED_TRACES[TRACE].source}, all as text")
+            played = _play([traced(trace, seed) for seed in seeds], seeds, ["static", OURS], TRACE_GRID, progress)
+            found += [row for row in rows(*played, prefix=f"{TRACE}/") if row.id.split("/")[-1] in TRACE_ROWS]
         servers = ", ".join(f"{count} for {name}" for name, count in SERVERS.items())
         return Result(
             self.name, quick, tuple(seeds),
@@ -102,14 +114,15 @@ class TTLTable(Table):
                 "the product's Cache: lookups, deadlines, early refresh, stale-while-revalidate, what lifetimes learn",
                 "compute times of the published shapes: image Gamma(5.2, 23 ms), audio Gamma(3.8, 82 ms); text "
                 "Gamma(4, 21 ms) with the mean of its published 85 ms",
+                *real,
             ),
             (
                 "time; lookups take none of it",
                 f"computing: a queue before a few servers ({servers}); concurrent callers of one key share it",
-                "who asks for what and when; the time scale is set so that 2 s hits about as often as published",
+                "who asks for what and when (but for the trace), at a pace at which 2 s hits about as often as published",
                 f"each source changes every {CHANGE_SECONDS:.0f} s on average and tells nobody",
             ),
-            tuple(rows(self._arms, self._fixed)),
+            tuple(found),
         )  # fmt: skip
 
     def plot(self, result: Result, figure: Figure) -> None:
@@ -135,15 +148,44 @@ class TTLTable(Table):
         axes.spines[["top", "right"]].set_visible(False)
 
 
+def _play(
+    traffics: Sequence[Traffic], seeds: Sequence[int], names: Sequence[str], grid: Sequence[float], progress: Progress
+) -> tuple[dict[str, list[Outcome]], dict[float, list[Outcome]]]:
+    """Every arm and every fixed lifetime on every traffic."""
+    arms: dict[str, list[Outcome]] = {name: [] for name in names}
+    fixed: dict[float, list[Outcome]] = {lifetime: [] for lifetime in grid}
+    steps, done = len(seeds) * (len(names) + len(grid)), 0
+    for seed, traffic in zip(seeds, traffics, strict=True):
+        for name, outcomes in arms.items():
+            progress(name, done, steps)
+            arm, done = ARMS[name], done + 1
+            outcomes.append(replay(traffic, arm.lifetime(), seed, beta=arm.beta, grace=arm.grace))
+        for lifetime, outcomes in fixed.items():
+            progress(f"fixed {lifetime} s", done, steps)
+            done += 1
+            outcomes.append(replay(traffic, FixedTTL(lifetime, JITTER), seed, beta=BETA, grace=GRACE))
+    progress("done", steps, steps)
+    return arms, fixed
+
+
+def _trace() -> Trace | None:
+    try:
+        return read(TRACE, traces_folder()).sampled(TRACE_SHARE)
+    except AssetError:
+        return None
+
+
 def _mean(found: Sequence[Outcome], what: str) -> float:
     return 100 * float(np.mean([getattr(one, what) for one in found]))
 
 
-def rows(arms: Mapping[str, Sequence[Outcome]], fixed: Mapping[float, Sequence[Outcome]]) -> Iterator[Row]:
+def rows(
+    arms: Mapping[str, Sequence[Outcome]], fixed: Mapping[float, Sequence[Outcome]], prefix: str = ""
+) -> Iterator[Row]:
     """Four rows an arm; hits by modality; ours against fixed lifetimes chosen in hindsight."""
     for name, found in arms.items():
-        words, values = ARMS[name].words, PUBLISHED.get(name, (None, None, None))
-        goals = values if name == OURS else (None, None, None)
+        words, values = ARMS[name].words, _NONE if prefix else PUBLISHED.get(name, _NONE)
+        goals = values if name == OURS else _NONE
         shown: tuple[tuple[str, str, str, Better, list[float]], ...] = (
             ("hits", "answered at once", "%", "higher", [100 * one.hits for one in found]),
             ("avalanches", "ends of hot blocks in an avalanche", "%", "lower", [100 * one.avalanches for one in found]),
@@ -154,26 +196,28 @@ def rows(arms: Mapping[str, Sequence[Outcome]], fixed: Mapping[float, Sequence[O
         for place, (metric, what, unit, better, samples) in enumerate(shown):
             goal, published = (goals[place], values[place]) if place < 3 else (None, None)
             yield Row.of(
-                f"{name}/{metric}", f"{what}: {words}", unit, better, samples, target=goal, published=published
+                f"{prefix}{name}/{metric}", f"{what}: {words}", unit, better, samples, target=goal, published=published
             )
     for name in ("static", OURS):
         for kind in LATENCY:
             samples = [100 * one.by_modality[kind] for one in arms[name]]
-            yield Row.of(f"{name}/hits/{kind}", f"answered at once, {kind}: {ARMS[name].words}", "%", "higher", samples)
+            yield Row.of(
+                f"{prefix}{name}/hits/{kind}", f"answered at once, {kind}: {ARMS[name].words}", "%", "higher", samples
+            )
     ratio = [ours.p99 / theirs.p99 for ours, theirs in zip(arms[OURS], arms["static"], strict=True)]
     yield Row.of(
-        "p99/of-static", "P99, survival with everything ÷ static", "x", "lower", ratio,
+        f"{prefix}p99/of-static", "P99, survival with everything ÷ static", "x", "lower", ratio,
         target=203 / 412, published=203 / 412,
     )  # fmt: skip
     for name in (name for name in arms if name.startswith(OURS)):
         words = ARMS[name].words
-        for what, unit in (("hits", "points of hits"), ("saved", "points of compute time saved")):
+        for what, points in (("hits", "hits"), ("saved", "compute time saved")):
             gains = list[float]()
             for seed, ours in enumerate(arms[name]):
                 stale = [found[seed].stale for found in fixed.values()]
                 theirs = [getattr(found[seed], what) for found in fixed.values()]
                 gains.append(100 * (getattr(ours, what) - float(np.interp(ours.stale, stale, theirs))))
             yield Row.of(
-                f"hindsight/{name}/{what}", f"{unit} above the fixed lifetime that is as stale: {words}", "points",
-                "higher", gains, target=0.0 if name == OURS else None,
+                f"{prefix}hindsight/{name}/{what}", f"{points} above the fixed lifetime that is as stale: {words}",
+                "points", "higher", gains, target=0.0 if name == OURS else None,
             )  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.lab.traces.trace import Trace
 from mmcache.ttl.gamma import Gamma
 
 Floats = npt.NDArray[np.float64]
@@ -85,6 +86,15 @@ def draw(seed: int, seconds: float) -> Traffic:
     )  # fmt: skip
     releases = tuple((when, tuple(contents)) for when, contents in sorted(released.items()))
     return Traffic(joined[order], np.concatenate(owners)[order], tuple(modality), changes, releases)
+
+
+def traced(trace: Trace, seed: int) -> Traffic:
+    """The requests of a trace with times, all for text; only changes are drawn."""
+    random = np.random.default_rng(seed)
+    count, times = len(trace.sizes), trace.times - trace.times[0]
+    spans = random.poisson(times[-1] / CHANGE_SECONDS, count)
+    changes = tuple(np.sort(random.uniform(0, times[-1], span)) for span in spans)
+    return Traffic(times, trace.ids.astype(np.int64), ("text",) * count, changes, ())
 
 
 def _renewals(random: np.random.Generator, start: float, end: float, gap: float) -> Floats:

@@ -13,6 +13,7 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from mmcache.model.key import Key
 from mmcache.ttl.gamma import Floats, Sums
@@ -30,6 +31,9 @@ class Seen:
     """Gaps that ended, of those that began so long ago that even the longest seen would have ended."""
     returned: float
     """Share of those that ended; 0 where there are none."""
+    returned_soon: float | None = None
+    """Share that ended of the gaps that began longer ago than nine in ten of the ended ones took. Of a law's own gaps
+    that is about 0.9. None before the cohort reaches back three times as long: it would say nothing yet."""
 
 
 class Cohort:
@@ -92,11 +96,16 @@ class Cohort:
         gaps, ages = np.array(self._gap, np.float64), now - np.array(self._began, np.float64)
         ended = ~np.isnan(gaps)
         whole = gaps[ended]
-        longest = whole.max() if whole.size else math.inf
-        old = ages >= longest
+        old = ages >= (whole.max() if whole.size else math.inf)
+        most = float(np.quantile(whole, 0.9)) if whole.size else math.inf
         return Seen(
             whole,
             np.maximum(ages[~ended], 0.0),
             gaps[ended & old],
-            float((ended & old).sum() / old.sum()) if old.any() else 0.0,
+            _share(ended, old),
+            _share(ended, ages >= most) if whole.size and ages.max() >= 3.0 * most else None,
         )
+
+
+def _share(ended: npt.NDArray[np.bool_], old: npt.NDArray[np.bool_]) -> float:
+    return float((ended & old).sum() / old.sum()) if old.any() else 0.0

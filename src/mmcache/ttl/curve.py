@@ -15,6 +15,9 @@ from mmcache.ttl.goodness import LEAST, anderson_darling, critical, heavy
 LEAST_RETURNED = 0.98
 """Where fewer of the gaps ended although they had the time to, some blocks never come back: that is no Gamma."""
 
+LEAST_RETURNED_SOON = 0.75
+"""The same before there are 30 gaps old enough for that (see `Seen.returned_soon`)."""
+
 Verdict = Literal["prior", "young", "gamma", "heavy-tail", "not-gamma", "one-offs"]
 """`prior`: below 30 values, shrunk to what other modalities show. `young`: too early to test, Gamma for now. `gamma`:
 not rejected. The others use the measured curve: `heavy-tail`, `not-gamma`: rejected; `one-offs`: many never return."""
@@ -104,6 +107,8 @@ def believe(
             verdict = "heavy-tail" if heavy(seen.mature, fit) else "not-gamma"
         else:
             verdict = "gamma"
+    elif n >= LEAST and seen.returned_soon is not None and seen.returned_soon < LEAST_RETURNED_SOON:
+        verdict = "one-offs"
     if verdict in MEASURED:
         return Curve(Gamma.fit(all_sums), verdict, n, open.size, statistic, bound, Measured.of(seen.whole, open))
     return Curve(_with_open(all_sums, open, verdict, before), verdict, n, open.size, statistic, bound)

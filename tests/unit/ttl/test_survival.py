@@ -217,3 +217,30 @@ def test_modalities_and_scopes_are_bounded() -> None:
         lifetime.deadline(make_key(n, scope=n), Facts(1, 0.1, f"modality {n}"), float(n))
     assert len(lifetime._modalities) == MOST_MODALITIES
     assert len(lifetime._scopes) == MOST_SCOPES
+
+
+def test_uses_that_arrive_late_lengthen_gaps_by_no_more_than_the_delay() -> None:
+    """A cache drains its hits once a second: all uses of that second arrive with one time."""
+    prompt, late = SurvivalTTL(0.9), SurvivalTTL(0.9)
+    chance, uses = random.Random(2), [(0.0, n) for n in range(200)]
+    heapq.heapify(uses)
+    for lifetime in (prompt, late):
+        for n in range(200):
+            lifetime.deadline(make_key(n), IMAGE, 0.0)
+    batch: list[Key] = []
+    drained = 0.0
+    while uses[0][0] < 200.0:
+        now, n = heapq.heappop(uses)
+        while now >= drained + 1.0:
+            drained += 1.0
+            for key in batch:
+                late.used(key, drained)
+            batch.clear()
+        prompt.used(make_key(n), now)
+        batch.append(make_key(n))
+        heapq.heappush(uses, (now + chance.gammavariate(4.0, 2.0), n))
+    for lifetime in (prompt, late):
+        lifetime.deadline(make_key(999), IMAGE, 200.0)
+    exact = Gamma(4.0, 2.0).quantile(0.9)
+    assert said(prompt, "reuse") == pytest.approx(exact, rel=0.1)
+    assert exact * 0.9 < said(late, "reuse") < exact * 1.1 + 1.0
