@@ -13,8 +13,8 @@
 
 enum { USES = 6, GAPS = 6, GAP_OCTAVES = 4, CLASSES = USES * GAPS, OCTAVES = 26 };
 enum { POOL = 16, SAMPLES = 64, WAYS = 8, GHOSTS = 3, MOST_USES = 1023 };
-enum { SCANS = 16, SCAN_LEAST = 250, MEMORY = 5, MEMORY_LEAST = 40000 };
-static const double PRIOR = 0.55, AGE_HITS = 1.0, MARGIN_HITS = 5.0, CLASS_HITS = 6.0, SLOPE = 0.01, SHIELD = 1e60;
+enum { SCANS = 16, SCAN_LEAST = 128, MEMORY = 5, MEMORY_LEAST = 40000 };
+static const double PRIOR = 0.55, AGE_HITS = 1.0, MARGIN_HITS = 5.0, CLASS_HITS = 6.0, SLOPE = 0.01, SHIELD = 1e60, LEAST = 1e-30;
 static const double LEAST_COST = 1e-6, MOST_COST = 1e9, MOST_SIZE = 1e18;
 static const double BOOST[USES] = {1.0, 1.32, 1.55, 1.9, 2.51, 3.31}; /* about uses ** 0.4 */
 #define NONE UINT32_MAX
@@ -140,11 +140,14 @@ static uint8_t group_of(uint32_t uses, uint32_t gap)
     return (uint8_t)(u * GAPS + (g < GAPS ? g : GAPS - 1));
 }
 
+#define PARTS4(b) 1.0 / (1u << (b)), 1.0 / (2u << (b)), 1.0 / (4u << (b)), 1.0 / (8u << (b))
+static const double PART[28] = {PARTS4(0), PARTS4(4), PARTS4(8), PARTS4(12), PARTS4(16), PARTS4(20), PARTS4(24)};
+
 static double score(const Core *c, uint32_t slot)
 {
     const Entry *e = &c->entries[slot];
     uint32_t age = c->clock - e->last, b = octave(age), start = 1u << b;
-    double within = age > start ? (double)(age - start) / (double)start : 0.0;
+    double within = age > start ? (double)(age - start) * PART[b] : 0.0;
     double value = (double)e->weight * c->density[e->group][b] * (1.0 - SLOPE * (within < 1.0 ? within : 1.0));
     return e->flags & NEEDED ? value * SHIELD : value;
 }
@@ -225,6 +228,12 @@ static void learn(Core *c)
     }
 }
 
+static double faded(double value, double kept) /* to 0 in the end: denormal numbers would be slow for ever */
+{
+    value *= kept;
+    return value < LEAST ? 0.0 : value;
+}
+
 static void scan(Core *c)
 {
     uint32_t known = c->count + c->ghosts, wait = known / SCANS;
@@ -236,8 +245,8 @@ static void scan(Core *c)
     kept = memory / (memory + (double)(c->clock - c->scanned));
     for (int k = 0; k < CLASSES; k++)
         for (int b = 0; b < OCTAVES; b++) {
-            c->exposed[k][b] *= kept;
-            c->hits[k][b] *= kept;
+            c->exposed[k][b] = faded(c->exposed[k][b], kept);
+            c->hits[k][b] = faded(c->hits[k][b], kept);
         }
     learn(c);
     c->scanned = c->clock;
@@ -374,11 +383,13 @@ static uint32_t pool_place(const Core *c, uint32_t slot)
 
 /* ---- the four methods ---- */
 
+static PyObject *size_name, *cost_name, *references_name;
+
 static int fields(PyObject *facts, float *weight, int *needed)
 {
-    PyObject *size = PyObject_GetAttrString(facts, "size"), *cost = NULL, *references = NULL;
-    if (size != NULL) cost = PyObject_GetAttrString(facts, "cost");
-    if (cost != NULL) references = PyObject_GetAttrString(facts, "references");
+    PyObject *size = PyObject_GetAttr(facts, size_name), *cost = NULL, *references = NULL;
+    if (size != NULL) cost = PyObject_GetAttr(facts, cost_name);
+    if (cost != NULL) references = PyObject_GetAttr(facts, references_name);
     int failed = references == NULL;
     if (!failed) {
         double bytes = PyFloat_AsDouble(size), seconds;
@@ -537,6 +548,7 @@ typedef struct {
     PyObject_HEAD
     Core *core;
     Ranked *heap; /* this round's candidates, the lowest first; a slot may be there twice */
+    Ranked few[2 * POOL]; /* the heap of most first rounds */
     uint32_t count, left; /* candidates; how many of them may be given, as the rest are not low */
     uint32_t given;
     uint32_t early[2 * POOL]; /* slots given in the first round */
@@ -581,10 +593,11 @@ static void consider(Victims *v, uint32_t slot)
     if (!was_given(v, slot)) v->heap[v->count++] = (Ranked){score(v->core, slot), slot};
 }
 
-/* The pool and the newest, or all of few. */
-static void first_round(Victims *v)
+/* The pool and the newest, or all of few; 0, or -1 without memory. */
+static int first_round(Victims *v)
 {
     Core *c = v->core;
+    v->heap = v->few;
     v->last = c->count <= 2 * POOL;
     if (v->last) {
         for (uint32_t i = 0; i < c->count; i++) consider(v, i);
@@ -593,11 +606,16 @@ static void first_round(Victims *v)
         memcpy(v->heap, c->pool, c->pooled * sizeof *v->heap);
         v->count = c->pooled;
         if (c->newest != NONE) consider(v, c->newest);
-        if (c->pooled < POOL) /* nothing was dropped lately */
+        if (c->pooled < POOL) { /* nothing was dropped lately */
+            v->heap = PyMem_Malloc((POOL + SAMPLES) * sizeof *v->heap);
+            if (v->heap == NULL) return -1;
+            memcpy(v->heap, v->few, v->count * sizeof *v->heap);
             for (int i = 0; i < SAMPLES; i++) consider(v, draw(&v->random, c->count));
+        }
     }
     v->left = v->last ? v->count : POOL;
     heapify(v);
+    return 0;
 }
 
 /* Samples 32 times as many as were given, or all others when those are few; 0, or -1 without memory. */
@@ -611,7 +629,7 @@ static int next_round(Victims *v)
     }
     v->last = v->given >= c->count / 64;
     uint32_t samples = v->last ? c->count : v->given * 32;
-    Ranked *heap = PyMem_Realloc(v->heap, samples * sizeof *heap);
+    Ranked *heap = PyMem_Realloc(v->heap == v->few ? NULL : v->heap, samples * sizeof *heap);
     if (heap == NULL) return -1;
     v->heap = heap;
     v->count = 0;
@@ -640,45 +658,34 @@ static PyObject *victims_next(Victims *v)
 
 static void victims_dealloc(Victims *v)
 {
-    PyObject_GC_UnTrack(v);
-    PyMem_Free(v->heap);
+    if (v->heap != v->few) PyMem_Free(v->heap);
     PyMem_Free(v->marked);
-    Py_CLEAR(v->core);
-    PyObject_GC_Del(v);
-}
-
-static int victims_traverse(Victims *v, visitproc visit, void *arg)
-{
-    Py_VISIT(v->core);
-    return 0;
+    Py_DECREF(v->core);
+    PyObject_Free(v);
 }
 
 static PyTypeObject VictimsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "mmcache.policies._auto.Victims",
     .tp_basicsize = sizeof(Victims),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, /* in no cycle: a core knows only bytes */
     .tp_dealloc = (destructor)victims_dealloc,
-    .tp_traverse = (traverseproc)victims_traverse,
     .tp_iter = PyObject_SelfIter,
     .tp_iternext = (iternextfunc)victims_next,
 };
 
 static PyObject *victims(Core *c, PyObject *now)
 {
-    Victims *v = PyObject_GC_New(Victims, &VictimsType);
+    Victims *v = PyObject_New(Victims, &VictimsType);
     if (v == NULL) return NULL;
     v->core = (Core *)Py_NewRef(c);
-    v->heap = PyMem_Malloc((2 * POOL + SAMPLES) * sizeof *v->heap);
     v->marked = NULL;
     v->count = v->left = v->given = 0;
     v->random = c->random;
     v->version = c->version;
-    PyObject_GC_Track(v);
-    if (v->heap == NULL) {
+    if (first_round(v) < 0) {
         Py_DECREF(v);
         return PyErr_NoMemory();
     }
-    first_round(v);
     return (PyObject *)v;
 }
 
@@ -712,12 +719,15 @@ static int traverse(Core *c, visitproc visit, void *arg)
 
 static int clear(Core *c)
 {
+    Entry *entries = c->entries; /* taken away first: what a key's end may run finds none of them */
     uint32_t count = c->count;
-    c->count = c->pooled = 0;
+    c->entries = NULL;
+    c->count = c->room = c->pooled = 0;
     c->newest = NONE;
     c->version++;
     if (c->map != NULL) memset(c->map, 0xFF, ((size_t)c->mask + 1) * sizeof *c->map);
-    for (uint32_t i = 0; i < count; i++) Py_CLEAR(c->entries[i].key);
+    for (uint32_t i = 0; i < count; i++) Py_DECREF(entries[i].key);
+    PyMem_Free(entries);
     return 0;
 }
 
@@ -766,6 +776,10 @@ static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "mmcache.policies.
 PyMODINIT_FUNC PyInit__auto(void)
 {
     if (PyType_Ready(&CoreType) < 0 || PyType_Ready(&VictimsType) < 0) return NULL;
+    size_name = PyUnicode_InternFromString("size");
+    cost_name = PyUnicode_InternFromString("cost");
+    references_name = PyUnicode_InternFromString("references");
+    if (size_name == NULL || cost_name == NULL || references_name == NULL) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL) return NULL;
     if (PyModule_AddObjectRef(made, "Core", (PyObject *)&CoreType) < 0) {

@@ -20,7 +20,8 @@ to the product of the margins, these to the hazard of all, that to 0.55 over the
 each, carry uses, last use and class of what went, so that a block that comes back is known (as in 2Q and ARC), and
 what the cache does not hold is learned from all the same.
 
-**What it costs.** A put or a use is O(1) amortised, with one pass over blocks and ghosts each 1/16 as many requests.
+**What it costs.** A put or a use is O(1) amortised: one call in known/16 (at least 128) passes over all blocks and
+ghosts, some milliseconds for a million.
 A block takes under 64 bytes beside the map of keys. Victims are the worst of a sample: a pool of the 16 lowest seen,
 joined by 64 drawn at each eviction (Psounis and Prabhakar, "Efficient randomized web-cache replacement schemes using
 samples from past eviction times", IEEE/ACM ToN 10, 2002), and the block that came last: so admission and eviction are

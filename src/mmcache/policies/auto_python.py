@@ -12,7 +12,7 @@ from mmcache.model.key import Key
 from mmcache.policies.auto_ghosts import Ghosts, hash_of
 from mmcache.policies.auto_rates import Rates, class_of, octave
 
-POOL, SAMPLES, SCANS, SCAN_LEAST, MOST_USES = 16, 64, 16, 250, 1023
+POOL, SAMPLES, SCANS, SCAN_LEAST, MOST_USES = 16, 64, 16, 128, 1023
 SLOPE, SHIELD = 0.01, 1e60
 LEAST_COST, MOST_COST, MOST_SIZE = 1e-6, 1e9, 1e18
 WRAP = 1 << 31

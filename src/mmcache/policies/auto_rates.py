@@ -16,6 +16,9 @@ BOOST = (1.0, 1.32, 1.55, 1.9, 2.51, 3.31)
 MEMORY, MEMORY_LEAST = 5, 40000
 """Requests after which half is forgotten: so many times the blocks known, or at least so many."""
 
+LEAST = 1e-30
+"""What fades below it is 0: denormal numbers would be slow for ever."""
+
 Table = list[list[float]]
 """Class -> octave of age -> number."""
 
@@ -61,7 +64,7 @@ class Rates:
         kept = memory / (memory + requests)
         for table in (self.exposed, self.hits):
             for row in table:
-                row[:] = [value * kept for value in row]
+                row[:] = [faded if (faded := value * kept) >= LEAST else 0.0 for value in row]
 
     def learn(self) -> None:
         """Set `density` from `hits` and `exposed`."""
