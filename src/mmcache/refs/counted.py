@@ -97,10 +97,7 @@ class CountedReferences:
             parents_of = self._parents.get
             frontier: Iterable[Key] = list(reached)
             while frontier:
-                found: set[Key] = set()
-                for key in frontier:
-                    if parents := parents_of(key):
-                        found.update(parents)
+                found = set[Key]().union(*filter(None, map(parents_of, frontier)))
                 found -= reached
                 reached |= found
                 frontier = found

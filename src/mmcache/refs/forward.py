@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
@@ -20,8 +21,8 @@ from mmcache.refs.limits import EdgeLimit
 
 _DEAD = -1
 _FEW_ROWS = 1024
-_SCANS = 4
-"""Levels of parents that are found by looking at all rows, before sorting the rows pays."""
+_LOOKS = 4
+"""Looks at all rows that cost as much as sorting them: after so many they get an index, 4 bytes a link."""
 
 Places = npt.NDArray[np.intp]
 
@@ -29,7 +30,8 @@ Places = npt.NDArray[np.intp]
 class ForwardReferences:
     """See `References`. What trackers share that know a link from the parent's side. Weak: it holds nothing.
 
-    `link` is an append. `reach` costs O(all links) a level, in numpy, and one sort in graphs of many levels.
+    `link` is an append. `reach` looks at all rows, in numpy, a level of parents at a time; once it has looked often
+    enough it sorts them, and looks only at those that were added since.
     """
 
     def __init__(self, most_edges: int = MOST_EDGES, most_gone: int = MOST_GONE) -> None:
@@ -45,6 +47,7 @@ class ForwardReferences:
         self._parent, self._child = array("i"), array("i")  # of a row
         self._gone: dict[int, None] = {}
         self._dead = self._gone_edges = 0
+        self._index, self._looked = NO_INDEX, 0
         self._cleared()
 
     # What a tracker may add; called under the lock ------------------------------------------------------------------
@@ -165,19 +168,24 @@ class ForwardReferences:
         return reached
 
     def _above(self, known: list[int]) -> list[int]:
-        """`known` and all parents, transitively."""
+        """`known` and all parents, transitively: by the index where it reaches, by a look at the rows since."""
         parent, child = np.frombuffer(self._parent, np.int32), np.frombuffer(self._child, np.int32)
         reached = np.zeros(len(self._keys) + 1, np.bool_)
         reached[_DEAD] = True  # the last place stands for the parent of dead rows: never news
         reached[known] = True
-        for _ in range(_SCANS):
-            found = parent[reached[child]]
+        frontier = np.array(known, np.int32)
+        while frontier.size:
+            if self._looked > _LOOKS * len(child):
+                self._index, self._looked = Index.of(child, len(self._keys)), 0
+            found = parent[self._index.rows(frontier)]
+            if self._index.covered < len(child):
+                since = slice(self._index.covered, None)
+                self._looked += len(child) - self._index.covered
+                looked = parent[since][reached.take(child[since], mode="clip")]  # in range; unchecked is twice as fast
+                found = np.concatenate((found, looked))
             news = found[~reached[found]]
             reached[news] = True
-            if not news.size:
-                break
-        else:
-            _climb(parent, child, np.unique(news), reached)
+            frontier = np.unique(news)
         return np.flatnonzero(reached[:_DEAD]).tolist()
 
     def holds(self, key: Key) -> int:
@@ -238,7 +246,41 @@ class ForwardReferences:
         self._first, self._end = packed(first, "i"), packed(end, "i")
         self._parent, self._child = packed(renumbered[parent], "i"), packed(renumbered[child], "i")
         self._dead = 0
+        self._index, self._looked = NO_INDEX, 0
         self._kept(rows, numbers)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The first `covered` rows by child."""
+
+    covered: int
+    order: npt.NDArray[np.int32]
+    """Rows, sorted by child."""
+    first: npt.NDArray[np.int32]
+    """Where the rows of each number begin in `order`; one more at the end."""
+
+    @staticmethod
+    def of(child: npt.NDArray[np.int32], numbers: int) -> Index:
+        """Of the column `child`, whose numbers are below `numbers`. Two radix passes."""
+        order = np.argsort(child.astype(np.uint16), kind="stable")
+        if numbers > 1 << 16:
+            order = order[np.argsort((child[order] >> 16).astype(np.uint16), kind="stable")]
+        first = np.zeros(numbers + 1, np.int32)
+        np.cumsum(np.bincount(child, minlength=numbers), out=first[1:])
+        return Index(len(child), order.astype(np.int32), first)
+
+    def rows(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Whose child is one of `numbers`."""
+        numbers = numbers[numbers < len(self.first) - 1]
+        starts = self.first[numbers]
+        counts = self.first[numbers + 1] - starts
+        before = np.cumsum(counts) - counts
+        rows: npt.NDArray[np.int32] = self.order[np.arange(counts.sum()) + np.repeat(starts - before, counts)]
+        return rows
+
+
+NO_INDEX = Index(0, np.zeros(0, np.int32), np.zeros(1, np.int32))
 
 
 def packed(numbers: npt.NDArray[np.generic], typecode: str) -> array[int]:
@@ -251,19 +293,3 @@ def packed(numbers: npt.NDArray[np.generic], typecode: str) -> array[int]:
 def picked(column: array[int], places: Places) -> array[int]:
     """`column` at `places`."""
     return packed(np.frombuffer(column, np.dtype(column.typecode))[places], column.typecode)
-
-
-def _climb(
-    parent: npt.NDArray[np.int32], child: npt.NDArray[np.int32], frontier: npt.NDArray[np.int32],
-    reached: npt.NDArray[np.bool_],
-) -> None:  # fmt: skip
-    """Mark all parents above `frontier` in `reached`: rows sorted by child, so that a level costs what it finds."""
-    order = np.argsort(child, kind="stable")
-    parent = parent[order]
-    first = np.searchsorted(child[order], np.arange(len(reached) + 1))
-    while frontier.size:
-        starts, counts = first[frontier], first[frontier + 1] - first[frontier]
-        before = np.cumsum(counts) - counts
-        found = parent[np.arange(counts.sum()) + np.repeat(starts - before, counts)]
-        frontier = np.unique(found[~reached[found]])
-        reached[frontier] = True
