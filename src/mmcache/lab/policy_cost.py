@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -89,6 +90,25 @@ def play(steps: list[Step], policy: Policy) -> None:
         else:
             for _ in islice(victims(now), what):
                 pass
+
+
+def nanoseconds(trace: Trace, names: Sequence[str], limit_bytes: int, rounds: int) -> dict[str, list[float]]:
+    """Processor time of each policy itself, ns a request, a sample a round; what playing costs is taken off.
+
+    Rounds take the policies in turn. Processor time, because others may be using the machine.
+    """
+    tapes = {name: record(trace, name, limit_bytes) for name in names}
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, steps in tapes.items():
+            seconds = []
+            for policy in (policy_named(name), Nothing()):
+                gc.collect()
+                start = time.thread_time()
+                play(steps, policy)
+                seconds.append(time.thread_time() - start)
+            found[name].append(max(0.0, seconds[0] - seconds[1]) * 1e9 / max(1, len(trace)))
+    return found
 
 
 def bytes_a_block(trace: Trace, name: str, limit_bytes: int) -> float:

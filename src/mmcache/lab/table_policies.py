@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from mmcache import plugins, settings
 from mmcache.lab import arena, rivals
 from mmcache.lab.arena import HELD_OUT, Input
-from mmcache.lab.measure import interleave
-from mmcache.lab.policy_cost import Nothing, bytes_a_block, play, record
+from mmcache.lab.policy_cost import bytes_a_block, nanoseconds
 from mmcache.lab.replay import policy_named, replay, score
 from mmcache.lab.standings import Standings
 from mmcache.lab.table import Progress, Result, Row, Table
@@ -131,34 +130,28 @@ def _attacks(ours: str, requests: int, seeds: Sequence[int]) -> list[Row]:
 
 
 def _costs(ours: str, source: Input, quick: bool) -> list[Row]:
-    name = "web12" if source.folder is not None else "popular"
-    trace = arena.trace_of(source, name, arena.ENCODER, 0).first(20_000 if quick else 100_000)
-    limit = trace.capacity(10)
-    tapes = {one: record(trace, one, limit) for one in dict.fromkeys((PLAIN, ours))}
-    calls = {one: lambda one=one: play(tapes[one], policy_named(one)) for one in tapes}
-    calls |= {f"{one}/empty": lambda one=one: play(tapes[one], Nothing()) for one in tapes}
-    times = interleave(calls, rounds=5 if quick else 15, per=len(trace), once=True)
-    own = {
-        one: [
-            (whole - empty) * 1e9
-            for whole, empty in zip(times[one].samples, times[f"{one}/empty"].samples, strict=True)
-        ]
-        for one in tapes
-    }
-    rows = []
-    for one in tapes:
-        measured = one == AUTO
-        rows += [
-            Row.of(
-                f"time/{one}", f"{one} itself, a request of {name} at 10 %: add, touch, drop, victims", "ns", "lower",
-                own[one], target=MOST_NANOSECONDS if measured else None,
-            ),
-            Row.of(
-                f"bytes/{one}", f"{one} itself, a block held, ghosts and sketches included", "B", "lower",
-                bytes_a_block(trace, one, limit), target=MOST_BYTES if measured else None,
-            ),
-        ]  # fmt: skip
+    """What policies themselves take: time on the trace with most hits, bytes on that with most blocks."""
+    asked, held = ("web12", "mooncake") if source.folder is not None else ("popular", "drift")
+    trace = arena.trace_of(source, asked, arena.ENCODER, 0).first(20_000 if quick else 100_000)
+    names = dict.fromkeys((PLAIN, ours))
+    own = nanoseconds(trace, list(names), trace.capacity(10), 5 if quick else 15)
+    rows = [
+        Row.of(
+            f"time/{name}", f"{name} itself, a request of {asked} at 10 %: add, touch, drop, victims; processor time",
+            "ns", "lower", own[name], target=MOST_NANOSECONDS if name == AUTO else None,
+        )
+        for name in names
+    ]  # fmt: skip
     if ours != PLAIN:
-        ratios = [mine / plain for mine, plain in zip(own[ours], own[PLAIN], strict=True)]
+        ratios = [mine / max(1.0, plain) for mine, plain in zip(own[ours], own[PLAIN], strict=True)]
         rows.append(Row.of(f"time/{ours}/lru", f"time of {ours}, of LRU's", "x", "lower", ratios))
+    trace = arena.trace_of(source, held, arena.ENCODER, 0)
+    rows += [
+        Row.of(
+            f"bytes/{name}", f"{name} itself, a block held of {held} at 1, 10, 20 %; its map, ghosts, tables included",
+            "B", "lower", [bytes_a_block(trace, name, trace.capacity(percent)) for percent in arena.PERCENTS],
+            target=MOST_BYTES if name == AUTO else None,
+        )
+        for name in names
+    ]  # fmt: skip
     return rows

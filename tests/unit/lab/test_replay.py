@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmcache.lab import rivals
-from mmcache.lab.policy_cost import ADD, DROP, TOUCH, VICTIMS, bytes_a_block, play, record
+from mmcache.lab.policy_cost import ADD, DROP, TOUCH, VICTIMS, bytes_a_block, nanoseconds, play, record
 from mmcache.lab.replay import by_modality, by_tenant, policy_named, replay, score
 from mmcache.lab.tinylfu import WTinyLFU
 from mmcache.lab.traces import Trace, synthetic
@@ -122,3 +122,4 @@ def test_a_tape_plays_what_was_asked() -> None:
     play(steps, again)
     assert list(again.victims(0.0))
     assert bytes_a_block(trace, "lru", trace.capacity(10)) > 16
+    assert {len(samples) for samples in nanoseconds(trace, ["lru"], trace.capacity(10), 2).values()} == {2}
