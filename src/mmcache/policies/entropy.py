@@ -62,8 +62,8 @@ class EntropyLFU(Ranked):
         return math.fsum(block.entropies) / len(block.entropies) if block.entropies else self.unknown
 
     def _rank(self, block: Tracked, now: float) -> float:
-        """Whole grains of sureness; within a grain, uses from 0 up to 1."""
-        return block.uses / (block.uses + 1) - round(self._entropy(block) / self.grain)
+        """Nats of sureness in whole grains; within a grain, uses."""
+        return self.grain * (block.uses / (block.uses + 1) - round(self._entropy(block) / self.grain))
 
     def _explained(self, block: Tracked, now: float) -> dict[str, float]:
         return {

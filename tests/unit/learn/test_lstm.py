@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from mmcache.cache import Cache
 from mmcache.learn.lstm import RATE, LSTMTrainer, _Network
 from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
 from mmcache.policies.forecast import LARGEST, SEQUENCE
 from mmcache.policies.freshness import HeatFreshness
-from mmcache.testing import make_key
+from mmcache.testing import FakeClock, make_key
 
 torch = pytest.importorskip("torch", reason="the forecast is trained by torch: pip install 'mmcache[learn]'")
 
@@ -91,6 +92,18 @@ def test_what_can_be_learned_is_and_reaches_the_policy() -> None:
     assert steady["forecast"] > burst["forecast"]
     trainer.stop()
     assert policy.explain(make_key(0), 60.0)["forecast"] == policy.explain(make_key(0), 60.0)["uses"]
+
+
+def test_it_learns_from_what_a_cache_serves_out_of_memory() -> None:
+    clock, policy = FakeClock(), HeatFreshness(events=10 * SEQUENCE)
+    with Cache(memory="1MiB", policy=policy, clock=clock) as cache:
+        trainer = LSTMTrainer(policy)
+        keys = [cache.key(f"text {n}", modality="text", signature="encoder-1") for n in range(5)]
+        for n in range(200):
+            clock.advance(0.1)
+            cache.get_or_compute(keys[n % 5], lambda: "vector")
+        assert cache.stats().hits == 195
+        assert trainer.step() == 200 // 10
 
 
 def test_where_the_window_is_as_good_the_forecast_is_not_used() -> None:
