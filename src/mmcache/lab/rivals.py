@@ -14,8 +14,10 @@ little from run to run.
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -51,7 +53,7 @@ _HASH_POWER = 17
 _LEAST_UNITS = 100
 """A smaller cache is given in bytes: parts of it (a window of 1 %) would be nothing in units, and W-TinyLFU aborts."""
 _TALKATIVE = ("LIRS", "W-TinyLFU")
-"""Warn on stderr of every block that they do not store."""
+"""Tell the terminal of every block that they do not store, or of their sketch."""
 
 
 def available() -> tuple[str, ...]:
@@ -76,14 +78,14 @@ def hits(trace: Trace, rival: str, limit_bytes: int) -> Hits:
     if limit_bytes < _LEAST_UNITS * unit:
         unit = 1
     limit = limit_bytes // unit
-    cache = getattr(library, LIBCACHESIM[rival])(limit, hashpower=_HASH_POWER, consider_obj_metadata=False)
-    request = library.Request()
-    request.op = library.ReqOp.OP_GET
-    get, occupied = cache.get, cache.get_occupied_byte
     found = bytearray(len(trace))
     sizes = (trace.sizes // unit)[trace.ids].tolist()
     times = trace.times.astype(np.int64).tolist()
     with _unheard() if rival in _TALKATIVE else nullcontext():
+        cache = getattr(library, LIBCACHESIM[rival])(limit, hashpower=_HASH_POWER, consider_obj_metadata=False)
+        request = library.Request()
+        request.op = library.ReqOp.OP_GET
+        get, occupied = cache.get, cache.get_occupied_byte
         for place, block in enumerate(trace.ids.tolist()):
             size = sizes[place]
             if size > limit:
@@ -98,15 +100,21 @@ def hits(trace: Trace, rival: str, limit_bytes: int) -> Hits:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """What C code says on stderr goes nowhere."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    """What C code says on stdout and stderr goes nowhere, also what it buffers."""
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    kept, nowhere = [os.dup(1), os.dup(2)], os.open(os.devnull, os.O_WRONLY)
     try:
+        os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        flush(None)
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        for one in (*kept, nowhere):
+            os.close(one)
 
 
 def cost_gdsf(trace: Trace, limit_bytes: int) -> Hits:
