@@ -49,7 +49,8 @@ class LSTMTrainer:
     One LSTM layer of 32 over the last 8 steps (each an eighth of the policy's window), dropout 0.2, one dense unit: the
     logarithm of the uses expected within the next window. After each step it is judged by what came true, then trained
     on it (Poisson likelihood, Adam), then asked again; see `Judge` for when its forecast reaches the policy. Uses are
-    those the policy heard of: hits in memory too, which the cache's event stream leaves out.
+    those the policy heard of: hits in memory too, which the cache's event stream leaves out. (A cache with `tenants`
+    makes a policy for each tenant by name, so no trainer reaches those.)
 
     The policy itself only takes over finished numbers. `step` does all the work, and is what the thread calls; call
     it yourself where there must be no thread. Raises `SettingsError` where torch is missing.

@@ -41,7 +41,7 @@ class HeatFreshness(Ranked):
         self._uses = UseWindow(events, seconds)
         self._foreseen: tuple[Key, ...] = ()
         self._until = math.inf
-        self._offered: Mapping[Key, float] | None = None
+        self._offered: deque[Mapping[Key, float]] = deque(maxlen=1)  # whose ends are safe under threads
         super().__init__(self._rank, window=self._uses, group=self._level, least=self._least_of, parts=self._explained)
 
     @property
@@ -67,7 +67,7 @@ class HeatFreshness(Ranked):
         finds then: uses that come later count as ever. Only keys within the window can be corrected, and only for
         `seconds`: a forecast that nobody renews is not believed for longer. `uses` must not change afterwards.
         """
-        self._offered = uses
+        self._offered.append(uses)
 
     def _use(self, key: Key, block: Tracked, now: float) -> None:
         self._take_over()
@@ -80,7 +80,7 @@ class HeatFreshness(Ranked):
         self._take_over()
 
     def _take_over(self) -> None:
-        offered, self._offered = self._offered, None
+        offered = self._offered.popleft() if self._offered else None
         if offered is None and self._now <= self._until:
             return
         for key in self._foreseen:
