@@ -103,6 +103,23 @@ def test_json_lines(write: Callable[..., Path]) -> None:
     assert lines == list(log_lines(500, seed=1))
 
 
+def test_rows_of_json_need_not_have_the_same_names(write: Callable[..., Path]) -> None:
+    lines = ['{"key": "a", "time": 1}', '{"time": 2, "key": "b", "cost": 3}', '{"time": 3, "key": "a", "cost": 5}']
+    trace = read_log(write("\n".join(lines), "x.jsonl"))
+    assert trace.costs.tolist() == [5, 3]
+    path = write(lines[0] + '\n{"key": "b"}\n', "y.jsonl")
+    with pytest.raises(InvalidInputError, match="line 2: it has no time, though others have"):
+        read_log(path)
+    path = write('{"key": "b"}\n' + lines[0], "z.jsonl")
+    with pytest.raises(InvalidInputError, match="line 2: it has a time, though earlier ones have none"):
+        read_log(path)
+
+
+def test_of_several_columns_that_fit_the_plainest_is_taken(write: Callable[..., Path]) -> None:
+    trace = read_log(write("path,latency_ms,timestamp,key,time,cost\n/x,9,7,a,5,1\n"))
+    assert (trace.times.tolist(), trace.costs.tolist()) == ([5], [1])
+
+
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [

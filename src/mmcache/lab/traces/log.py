@@ -24,6 +24,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,60 +95,67 @@ def _lines(stream: IO[bytes]) -> Iterator[str]:
 
 def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
     """(line number, row by our names of the columns), or what is wrong with the row."""
-    number = 0
-    for first in lines:
-        number += 1
-        if first.strip():
-            break
-    else:
-        return
-    if first.lstrip().startswith("{"):
-        names: dict[str, str] = {}
-        while True:
-            if first.strip():
-                yield number, _json_row(path, first, names)
-            number += 1
-            if (line := next(lines, None)) is None:
-                return
-            first = line
-    else:
-        delimiter = max(",;\t", key=first.count)
-        header = next(csv.reader([first], delimiter=delimiter))
-        known = _named(path, header)
-        reader = csv.reader(lines, delimiter=delimiter)
-        before = number
-        while True:
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                yield before + reader.line_num, RowError(f"not CSV: {error}")
-                continue
-            if cells is None:
-                return
-            if cells:
-                short = len(cells) < len(header)
-                row = {ours: cells[header.index(theirs)] for theirs, ours in known.items()} if not short else {}
-                wrong = RowError(f"{len(cells)} cells under a header of {len(header)}")
-                yield before + reader.line_num, wrong if short else row
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            reader = _json_rows if line.lstrip().startswith("{") else _csv_rows
+            yield from reader(path, number, line, lines)
+
+
+def _csv_rows(
+    path: Path, number: int, header_line: str, lines: Iterator[str]
+) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+    delimiter = max(",;\t", key=header_line.count)
+    header = next(csv.reader([header_line], delimiter=delimiter))
+    places = {ours: header.index(theirs) for theirs, ours in _named(path, header).items()}
+    reader = csv.reader(lines, delimiter=delimiter)
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            yield number + reader.line_num, RowError(f"not CSV: {error}")
+            continue
+        if cells is None:
+            return
+        if len(cells) >= len(header):
+            yield number + reader.line_num, {ours: cells[place] for ours, place in places.items()}
+        elif cells:
+            yield number + reader.line_num, RowError(f"{len(cells)} cells under a header of {len(header)}")
+
+
+def _json_rows(
+    path: Path, number: int, first: str, lines: Iterator[str]
+) -> Iterator[tuple[int, Mapping[str, Any] | RowError]]:
+    seen: dict[str, None] = {}  # names so far, in order: rows need not all have the same
+    names: dict[str, str] = {}
+    for place, line in enumerate(chain([first], lines), number):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield place, RowError(f"not JSON: {error}")
+            continue
+        if not isinstance(found, dict):
+            yield place, RowError("not a JSON object")
+            continue
+        if not found.keys() <= seen.keys():
+            seen |= dict.fromkeys(found)
+            names = _named(path, list(seen))
+        yield place, {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
 
 
 def _named(path: Path, header: Sequence[str]) -> dict[str, str]:
     """Their name of a column → ours (`cost_ms` for a cost in milliseconds). Raises `InvalidInputError`: no key."""
-    known: dict[str, str] = {}
-    for theirs in header:
-        plain = theirs.strip().lower().replace("-", "_").replace(" ", "_")
-        for ours, names in COLUMNS.items():
-            if plain in names:
-                known.setdefault(theirs, ours)
-            elif ours == "cost" and plain.removesuffix("_ms") in names:
-                known.setdefault(theirs, "cost_ms")
-            elif ours == "cost" and plain.removesuffix("_seconds").removesuffix("_s") in names:
-                known.setdefault(theirs, "cost")
+    plain = {theirs.strip().lower().replace("-", "_").replace(" ", "_"): theirs for theirs in reversed(header)}
     chosen: dict[str, str] = {}
     for ours, names in COLUMNS.items():  # of several that fit, the first by our order of names
-        fitting = [theirs for theirs, our in known.items() if our.removesuffix("_ms") == ours]
-        fitting.sort(key=lambda theirs: _rank(theirs, names))
-        chosen |= {theirs: known[theirs] for theirs in fitting[:1]}
+        for name in names:
+            known = {name: ours}
+            if ours == "cost":
+                known |= {f"{name}_seconds": ours, f"{name}_s": ours, f"{name}_ms": "cost_ms"}
+            if fitting := [word for word in known if word in plain]:
+                chosen[plain[fitting[0]]] = known[fitting[0]]
+                break
     if "key" not in chosen.values():
         raise InvalidInputError(
             f"{path} has no column for the key ({', '.join(COLUMNS['key'])}); its header is {', '.join(header)[:200]}"
@@ -155,29 +163,12 @@ def _named(path: Path, header: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
-def _rank(theirs: str, names: Sequence[str]) -> int:
-    plain = theirs.strip().lower().replace("-", "_").replace(" ", "_")
-    return next((place for place, name in enumerate(names) if plain.startswith(name)), len(names))
-
-
-def _json_row(path: Path, line: str, names: dict[str, str]) -> Mapping[str, Any] | RowError:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return RowError(f"not JSON: {error}")
-    if not isinstance(found, dict):
-        return RowError("not a JSON object")
-    if not names:
-        names |= _named(path, list(found))
-    return {ours: found.get(theirs) for theirs, ours in names.items()}
-
-
 def _take(rows: Rows, row: Mapping[str, Any], unit: _Unit) -> None:
     key = row.get("key")
     if key is None or key == "" or isinstance(key, dict | list):
         raise RowError("it has no key")
     tenant = str(row.get("tenant") or "default")
-    moment = unit.seconds(row["time"]) if "time" in row else math.nan
+    moment = unit.seconds(row["time"]) if "time" in row else unit.none()
     size = _number(row.get("bytes"), "bytes")
     cost = _number(row["cost_ms"], "cost_ms") / 1e3 if "cost_ms" in row else _number(row.get("cost"), "cost")
     block = rows.blocks.setdefault((tenant, str(key)), len(rows.blocks))
@@ -210,9 +201,20 @@ class _Unit:
 
     def __init__(self) -> None:
         self._scale: float | None = None
+        self._told = self._untold = False
+
+    def none(self) -> float:
+        """Not a number, for a row without a time. Raises `RowError` where earlier ones had one."""
+        if self._told:
+            raise RowError("it has no time, though others have")
+        self._untold = True
+        return math.nan
 
     def seconds(self, cell: Any) -> float:
         """Unix seconds. Raises `RowError`."""
+        if self._untold:
+            raise RowError("it has a time, though earlier ones have none")
+        self._told = True
         try:
             moment = float(cell)
         except (TypeError, ValueError):
