@@ -70,7 +70,7 @@ def flow_bound(
     if not kept.any():
         return 0.0
     begins, ends = begins[kept], ends[kept]
-    sizes = np.maximum(trace.sizes[trace.ids[begins]], 1).astype(np.float64)
+    sizes = np.maximum(trace.sizes[trace.ids[begins]].astype(np.float64), 1e-9)
     values = trace.costs[trace.ids[begins]]
     edges = np.linspace(0, len(trace), min(windows, len(trace)) + 1).astype(np.int64)
     space = _Space(begins, ends, sizes, edges)
