@@ -89,7 +89,7 @@ def cloud_physics(traces: Path) -> Iterator[Request]:
     [
         (LRU, {20: 2853, 60: 2072, 200: 1162}),
         (HeatWindow, {20: 2509, 60: 1945, 200: 1164}),
-        (Auto, {20: 2438, 60: 1905, 200: 1201}),
+        (Auto, {20: 2448, 60: 1911, 200: 1207}),
     ],
 )
 def test_mixed(make: Callable[[], Policy], expected: dict[int, int]) -> None:

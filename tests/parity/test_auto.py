@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
+import sys
 
 import pytest
 from hypothesis import given
@@ -115,6 +117,24 @@ def test_keys_of_any_length() -> None:
             core.drop(key)  # type: ignore[arg-type]
             core.add(key, Facts(1), 0.0)  # type: ignore[arg-type]
     assert list(both[0].victims(1.0)) == list(both[1].victims(1.0))
+
+
+def test_no_reference_is_lost_or_kept() -> None:
+    keys = [make_key(n) for n in range(500)]
+    before = [sys.getrefcount(key) for key in keys]
+    core = compiled.Core()
+    for key in keys * 2:
+        core.add(key, Facts(1), 0.0)
+        core.touch(key, 0.0)
+    held = core.victims(0.0)
+    taken = list(itertools.islice(held, 300))
+    for key in taken[:100]:
+        core.drop(key)
+    assert list(held) == []
+    del taken, key, core
+    held = None
+    gc.collect()
+    assert [sys.getrefcount(key) for key in keys] == before
 
 
 def test_a_clock_beyond_the_wrap_is_refused() -> None:

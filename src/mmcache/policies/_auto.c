@@ -11,12 +11,12 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { USES = 6, GAPS = 6, GAP_OCTAVES = 4, CLASSES = USES * GAPS, OCTAVES = 26 };
+enum { USES = 8, GAPS = 6, GAP_OCTAVES = 4, CLASSES = USES * GAPS, OCTAVES = 26 };
 enum { POOL = 16, SAMPLES = 64, WAYS = 8, GHOSTS = 3, MOST_USES = 1023 };
 enum { SCANS = 16, SCAN_LEAST = 128, MEMORY = 5, MEMORY_LEAST = 40000 };
 static const double PRIOR = 0.55, AGE_HITS = 1.0, MARGIN_HITS = 5.0, CLASS_HITS = 6.0, SLOPE = 0.01, SHIELD = 1e60, LEAST = 1e-30;
 static const double LEAST_COST = 1e-6, MOST_COST = 1e9, MOST_SIZE = 1e18;
-static const double BOOST[USES] = {1.0, 1.32, 1.55, 1.9, 2.51, 3.31}; /* about uses ** 0.4 */
+static const double BOOST[USES] = {1.0, 1.32, 1.55, 1.9, 2.51, 3.31, 4.37, 5.8}; /* about uses ** 0.4 */
 #define NONE UINT32_MAX
 #define WRAP 0x80000000u /* at this clock, all times go back by half of it */
 #define MOST_BLOCKS (1u << 27)
@@ -135,7 +135,8 @@ static inline uint32_t octave(uint32_t age)
 
 static uint8_t group_of(uint32_t uses, uint32_t gap)
 {
-    uint32_t u = uses < 4 ? uses - 1 : uses < 8 ? 3 : uses < 16 ? 4 : 5;
+    uint32_t u = uses < 4 ? uses - 1 : octave(uses) + 1;
+    if (u >= USES) u = USES - 1;
     uint32_t g = gap == 0 ? 0 : 1 + octave(gap) / GAP_OCTAVES;
     return (uint8_t)(u * GAPS + (g < GAPS ? g : GAPS - 1));
 }
@@ -210,11 +211,11 @@ static void learn(Core *c)
         int next[OCTAVES];
         for (int b = OCTAVES - 1; b >= 0; b--) {
             double width = (double)(1u << b);
-            double prior = use_rate[k / GAPS][b] * gap_rate[k % GAPS][b] / hits[b];
-            double rate = (c->hits[k][b] + CLASS_HITS) / (c->exposed[k][b] + CLASS_HITS / prior), p = rate * width;
-            hit[b] = p / (1.0 + p);
-            held[b] = width / (1.0 + p);
+            double pull = CLASS_HITS * hits[b] / (use_rate[k / GAPS][b] * gap_rate[k % GAPS][b]); /* requests */
+            double p = (c->hits[k][b] + CLASS_HITS) / (c->exposed[k][b] + pull) * width;
             stay[b] = 1.0 / (1.0 + p);
+            hit[b] = p * stay[b];
+            held[b] = width * stay[b];
             next[b] = b + 1;
             while (next[b] < OCTAVES && hit[next[b]] * held[b] > hit[b] * held[next[b]]) { /* worth waiting for */
                 int n = next[b];

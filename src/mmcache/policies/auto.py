@@ -13,7 +13,7 @@ also from what was evicted. A block that a loop will need soon gains worth as it
 age, the order is that of LRU; before anything is known, that of hyperbolic caching (Blankstein, Sen and Freedman,
 ATC 2017) times cost over size.
 
-**What is learned.** Blocks are of 36 classes: how often used (1, 2, 3, 4-7, 8-15, 16 or more times) and how long
+**What is learned.** Blocks are of 48 classes: how often used (1, 2, 3, 4-7, 8-15, … 64 or more times) and how long
 between the last two uses. For each class and octave of age, in requests: reuses, and the time that blocks spent there
 (exposure, counted exactly), both fading. Reuses over exposure is the hazard; where a class saw little, it is drawn
 to the product of the margins, these to the hazard of all, that to 0.55 over the age. Three ghosts a block, 10 bytes

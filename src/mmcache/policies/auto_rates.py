@@ -5,14 +5,14 @@ See `auto` for the method. Every double operation is one of the compiled twin, i
 
 from __future__ import annotations
 
-USES, GAPS, GAP_OCTAVES, OCTAVES = 6, 6, 4, 26
+USES, GAPS, GAP_OCTAVES, OCTAVES = 8, 6, 4, 26
 CLASSES = USES * GAPS
 PRIOR = 0.55
 """Reuses per request times age that is taken for granted of ages that no block has reached yet."""
 AGE_HITS, MARGIN_HITS, CLASS_HITS = 1.0, 5.0, 6.0
 """Pseudo-hits behind the prior of an age, of a margin at that age, of a class at that age."""
-BOOST = (1.0, 1.32, 1.55, 1.9, 2.51, 3.31)
-"""Prior factor of a block that was used 1, 2, 3, 4, 8, 16 times: about uses to the power 0.4."""
+BOOST = (1.0, 1.32, 1.55, 1.9, 2.51, 3.31, 4.37, 5.8)
+"""Prior factor of a block that was used 1, 2, 3, 4, 8, 16, 32, 64 times: about uses to the power 0.4."""
 MEMORY, MEMORY_LEAST = 5, 40000
 """Requests after which half is forgotten: so many times the blocks known, or at least so many."""
 
@@ -30,7 +30,7 @@ def octave(age: int) -> int:
 
 def class_of(uses: int, gap: int) -> int:
     """The class of a block used `uses` times, `gap` requests between the last two (0: used once)."""
-    of_uses = uses - 1 if uses < 4 else 3 if uses < 8 else 4 if uses < 16 else 5
+    of_uses = uses - 1 if uses < 4 else min(octave(uses) + 1, USES - 1)
     return of_uses * GAPS + (min(1 + octave(gap) // GAP_OCTAVES, GAPS - 1) if gap else 0)
 
 
@@ -72,7 +72,7 @@ class Rates:
         for k in range(CLASSES):
             margins = zip(by_uses[k // GAPS], by_gap[k % GAPS], every, strict=True)
             rates = [
-                (hits + CLASS_HITS) / (time + CLASS_HITS / (of_uses * of_gap / of_all))
+                (hits + CLASS_HITS) / (time + CLASS_HITS * of_all / (of_uses * of_gap))
                 for hits, time, (of_uses, of_gap, of_all) in zip(self.hits[k], self.exposed[k], margins, strict=True)
             ]
             self.density[k] = best_density(rates)
@@ -113,7 +113,8 @@ def best_density(rates: list[float]) -> list[float]:
     for b in reversed(range(OCTAVES)):
         width = float(1 << b)
         p = rates[b] * width
-        hit[b], held[b], stay[b] = p / (1.0 + p), width / (1.0 + p), 1.0 / (1.0 + p)
+        stay[b] = 1.0 / (1.0 + p)
+        hit[b], held[b] = p * stay[b], width * stay[b]
         while (n := after[b]) < OCTAVES and hit[n] * held[b] > hit[b] * held[n]:
             hit[b] += stay[b] * hit[n]
             held[b] += stay[b] * held[n]
