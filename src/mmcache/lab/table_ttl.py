@@ -119,7 +119,7 @@ class TTLTable(Table):
             (
                 "time; lookups take none of it",
                 f"computing: a queue before a few servers ({servers}); concurrent callers of one key share it",
-                "who asks for what and when (but for the trace), at a pace at which 2 s hits about as often as published",
+                "who asks for what and when, but for the trace; its pace lets 2 s hit about as often as published",
                 f"each source changes every {CHANGE_SECONDS:.0f} s on average and tells nobody",
             ),
             tuple(found),

@@ -116,7 +116,7 @@ def fit_decay(
         raise InvalidInputError(
             "ages are finite and not negative: subtract the first (or last) use's time from each use's"
         )
-    counts, exposure, middles, edges = _binned(seen, bins, np.random.default_rng(seed))
+    counts, exposure, edges = _binned(seen, bins, np.random.default_rng(seed))
     total = counts.sum(0)
     kept = total >= LEAST_COUNT
     if kept.sum() < LEAST_BINS:
@@ -124,9 +124,10 @@ def fit_decay(
             f"ages fill only {int(kept.sum())} of {bins} bins with {LEAST_COUNT} uses; a law needs {LEAST_BINS}: "
             "give a longer log, or fewer bins"
         )
-    counts, exposure, middles = counts[:, kept], exposure[:, kept], middles[kept]
+    counts, exposure = counts[:, kept], exposure[:, kept]
+    inside = _inside(seen, edges[:-1][kept], edges[1:][kept])
     span = (float(edges[:-1][kept][0]), float(edges[1:][kept][-1]))
-    fits = _both(counts.sum(0), exposure.sum(0), middles)
+    fits = _both(counts.sum(0), exposure.sum(0), inside)
     law = _verdict(*fits)
     random = np.random.default_rng(seed + 1)
     drawn: list[tuple[LawFit, LawFit]] = []
@@ -134,7 +135,7 @@ def fit_decay(
         weights = np.bincount(random.integers(0, len(counts), len(counts)), minlength=len(counts))
         sample = weights @ counts
         if (sample > 0).all():
-            drawn.append(_both(sample, weights @ exposure, middles))
+            drawn.append(_both(sample, weights @ exposure, inside))
     tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
     exponential, power = (_with_interval(fit, [pair[i].slope for pair in drawn], tails) for i, fit in enumerate(fits))
     half = _half_life(law, exponential if law == "exponential" else power, span)
@@ -152,7 +153,7 @@ def fit_decay(
         uses=int(seen.used.size),
         youngest=span[0],
         oldest=span[1],
-        ages=middles,
+        ages=np.sqrt(edges[:-1] * edges[1:])[kept],
         rates=counts.sum(0) / exposure.sum(0),
     )
 
@@ -165,8 +166,8 @@ def _bare(ages: npt.ArrayLike) -> Ages:
     return Ages(used, each, np.full(used.size, used.max() if used.size else 0.0), each)
 
 
-def _binned(seen: Ages, bins: int, random: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
-    """Counts and watched block-seconds, a row a group of blocks, a column a bin; geometric middles; edges."""
+def _binned(seen: Ages, bins: int, random: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Counts and watched block-seconds, a row a group of blocks, a column a bin; and the bins' edges."""
     positive = seen.used[seen.used > 0.0]
     if positive.size < LEAST_USES:
         raise InvalidInputError(
@@ -187,20 +188,52 @@ def _binned(seen: Ages, bins: int, random: np.random.Generator) -> tuple[Floats,
     for column in range(bins):
         spent = np.clip(seen.watched - edges[column], 0.0, edges[column + 1] - edges[column])
         exposure[:, column] = np.bincount(mine, spent, groups)
-    middles = np.sqrt(edges[:-1] * edges[1:])
-    return counts.reshape(groups, bins).astype(np.float64), exposure, middles, edges
+    return counts.reshape(groups, bins).astype(np.float64), exposure, edges
 
 
-def _both(counts: Floats, exposure: Floats, middles: Floats) -> tuple[LawFit, LawFit]:
+@dataclass(frozen=True)
+class _Inside:
+    """Ages within each bin and how much of the watching was done at them: a bin is too wide for its middle to do."""
+
+    ages: Floats
+    """[bins, 8]: Gauss–Legendre nodes."""
+    weights: Floats
+    """[bins, 8], of sum 1 a bin."""
+
+
+def _inside(seen: Ages, low: Floats, high: Floats) -> _Inside:
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    ages = 0.5 * ((high + low)[:, None] + (high - low)[:, None] * nodes)
+    watching = seen.watched.size - np.searchsorted(np.sort(seen.watched), ages)
+    shares = weights * np.maximum(watching, 1e-9)
+    return _Inside(ages, np.asarray(shares / shares.sum(1, keepdims=True), np.float64))
+
+
+def _both(counts: Floats, exposure: Floats, inside: _Inside) -> tuple[LawFit, LawFit]:
     rates = np.log(counts / np.maximum(exposure, 1e-300))
-    return _line(middles, rates, counts), _line(np.log(middles), rates, counts)
+    return _law(inside.ages, inside.weights, rates, counts), _law(np.log(inside.ages), inside.weights, rates, counts)
+
+
+def _law(u: Floats, weights: Floats, y: Floats, counts: Floats) -> LawFit:
+    """log rate = rate − slope·u, where a bin's rate is the mean over its ages u. A law of slope s has that mean at
+    x = −log(Σ w·exp(−s·u))/s, so place and slope are found in turns."""
+    slope = 0.0
+    for _ in range(4):
+        first = u.min(1, keepdims=True)
+        if abs(slope) * float((u.max(1) - u.min(1)).max()) < 1e-6:
+            x = (weights * u).sum(1)
+        else:
+            x = first[:, 0] - np.log((weights * np.exp(-slope * (u - first))).sum(1)) / slope
+        fit = _line(np.asarray(x, np.float64), y, counts)
+        slope = fit.slope
+    return fit
 
 
 def _line(x: Floats, y: Floats, counts: Floats) -> LawFit:
     """y = rate − slope·x, weighted; the variance that is left beyond counting is estimated in a few rounds."""
     n, extra = y.size, 0.0
     at, start, left = 0.0, 0.0, y
-    for _ in range(10):
+    for _ in range(6):
         weights = 1.0 / (1.0 / counts + extra)
         mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
         spread = np.average((x - mean_x) ** 2, weights=weights)
