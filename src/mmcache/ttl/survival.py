@@ -89,11 +89,12 @@ class SurvivalTTL:
     * Never below `floor_recomputes` times what a recompute of the block takes (its own time, up to the 99 % quantile of
       its modality's, by the same kind of fit): so a block in steady use spends at most 1/floor_recomputes of the time
       being recomputed. Never above `max_seconds`.
-    * Shortened by up to the share `jitter`, drawn from the key, not from chance. With floor_recomputes · jitter ≥ 5,
-      blocks stored together never expire so close together that over 20 % do within one recompute.
+    * Shortened by up to the share `jitter`, drawn from the key, not from chance. Of blocks stored together, one part in
+      floor_recomputes · jitter (an eighth by default) ends within one recompute, on average, unless the cap binds.
 
     Uses may arrive late or get lost: gaps then look longer, by at most the time between two maintenance passes. Uses
-    within twice the recompute time of a store count as one with it. Memory is bounded; equal calls give equal answers.
+    within twice the recompute time of a store count as one with it. Memory is bounded; equal calls give equal answers;
+    what was learned ends with the process.
     """
 
     def __init__(
