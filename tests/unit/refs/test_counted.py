@@ -1,37 +1,9 @@
-"""References against a plain set of edges."""
+"""Counted references: what is left behind, and what a child's parents are kept in."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from mmcache.model.key import Key
 from mmcache.refs.counted import CountedReferences
 from mmcache.testing import make_key
-
-NODES = st.integers(0, 7).map(make_key)
-CALLS = st.lists(st.tuples(NODES, st.none() | st.lists(NODES, max_size=3)), max_size=30)
-
-
-def reach(edges: set[tuple[Key, Key]], keys: set[Key]) -> set[Key]:
-    while more := {parent for parent, child in edges if child in keys} - keys:
-        keys = keys | more
-    return keys
-
-
-@given(CALLS, st.sets(NODES, max_size=3))
-def test_equals_a_set_of_edges(calls: list[tuple[Key, list[Key] | None]], asked: set[Key]) -> None:
-    references, edges = CountedReferences(), set[tuple[Key, Key]]()
-    for parent, children in calls:
-        if children is None:
-            references.unlink(parent)
-            edges = {edge for edge in edges if edge[0] != parent}
-        else:
-            references.link(parent, iter(children))
-            edges |= {(parent, child) for child in children}
-    assert references.reach(iter(asked)) == reach(edges, asked)
-    for key in map(make_key, range(8)):
-        assert references.holds(key) == sum(child == key for _, child in edges)
 
 
 def test_nothing_is_left_behind() -> None:
@@ -44,8 +16,30 @@ def test_nothing_is_left_behind() -> None:
     assert not references._parents
 
 
-def test_a_long_chain_is_reached_without_recursion() -> None:
+def test_a_child_of_many_keeps_them_in_a_set_and_of_few_in_a_tuple() -> None:
     references = CountedReferences()
-    for n in range(5000):
-        references.link(make_key(n + 1), [make_key(n)])
-    assert len(references.reach([make_key(0)])) == 5001
+    for n in range(30):
+        references.link(make_key(n), [make_key(100)])
+        assert references.holds(make_key(100)) == n + 1
+    assert isinstance(references._parents[make_key(100)], set)
+    for n in range(28):
+        references.unlink(make_key(n))
+        assert references.holds(make_key(100)) == 29 - n
+    assert isinstance(references._parents[make_key(100)], tuple)
+    assert set(references._parents[make_key(100)]) == {make_key(28), make_key(29)}
+
+
+def test_nothing_is_left_of_parents_that_came_and_went() -> None:
+    references = CountedReferences()
+    for n in range(100):
+        references.link(make_key(n), [make_key(n + 1), make_key(n + 2)])
+        references.leave(make_key(n))
+        references.leave(make_key(n))
+        references.link(make_key(n), [make_key(n + 3)])
+        references.leave(make_key(n))
+    assert references._gone_edges == references._edges == 300
+    for n in range(100):
+        references.unlink(make_key(n))
+    assert (references._edges, references._gone_edges) == (0, 0)
+    assert not references._gone
+    assert not references._unheld
