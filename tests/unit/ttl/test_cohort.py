@@ -120,3 +120,22 @@ def test_before_the_test_has_spoken_open_gaps_do_not_run_away() -> None:
     curve = believe(seen, Sums.of(gaps), PRIOR, 0.01)
     assert curve.verdict == "prior"
     assert curve.gamma.mean < 200.0
+
+
+@pytest.mark.parametrize(("soon", "verdict"), [(None, "young"), (0.9, "young"), (0.4, "one-offs")])
+def test_too_few_old_gaps_for_the_test_may_still_show_that_many_never_return(soon: float | None, verdict: str) -> None:
+    gaps = np.random.default_rng(0).gamma(4.0, 1.0, 100)
+    seen = Seen(gaps, np.full(200, 30.0), gaps[:5], 1.0, soon)
+    curve = believe(seen, Sums.of(gaps), PRIOR, 0.01)
+    assert curve.verdict == verdict
+    assert (curve.quantile(0.95, within=3600.0) < 10.0) == (verdict == "one-offs")
+
+
+def test_how_many_returned_soon_is_said_only_once_it_can_be_known() -> None:
+    cohort = Cohort(100, 1000.0, 0)
+    for n in range(40):
+        cohort.use(make_key(n), 0.0)
+        if n < 20:
+            cohort.use(make_key(n), 10.0)
+    assert cohort.look(20.0).returned_soon is None
+    assert cohort.look(31.0).returned_soon == pytest.approx(20 / 60)
