@@ -1,4 +1,4 @@
-"""What goes when blocks change, in waves: who links while a wave is on its way out may have read what it takes along."""
+"""What goes when blocks change, in waves: who links while a wave is on its way out may have read what it drops."""
 
 from __future__ import annotations
 
