@@ -1,0 +1,248 @@
+"""Table `qos`: payment lookups against a report export on one cache, with QoS and without (C9).
+
+Three arms run in turn, round by round, on the same requests: the critical tenant alone, beside a batch tenant at full
+blast with QoS, and beside it without. Intervals are bootstrapped over rounds, and over requests within them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmcache.admission.qos import HEAVIEST, QoS
+from mmcache.cache import Cache
+from mmcache.lab import data
+from mmcache.lab.models import ImageEncoder, TextEncoder
+from mmcache.lab.qos_load import (
+    BATCH,
+    CRITICAL,
+    EXPORT_THREADS,
+    MEMORY_BYTES,
+    RATE,
+    SLOTS,
+    TENANTS,
+    Models,
+    Round,
+    above_quota,
+    draw,
+    overtaken,
+    run,
+    warmed,
+)
+from mmcache.lab.table import Progress, Result, Row, Table, percentile
+from mmcache.settings import Settings, Tenant
+from mmcache.slots import Slots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ARMS = ("alone", "qos", "open")
+WORDS = {"alone": "alone", "qos": "beside the export, QoS", "open": "beside the export, no QoS"}
+PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+QUOTA = 1 << 20
+BOOTSTRAP = 2000
+_PUBLISHED = {"critical/qos/p99": 12.4, "critical/qos/hit": 89.7, "batch/qos/p99": 328.0, "batch/qos/hit": 33.5}
+
+Rounds = Mapping[str, Sequence[Round]]
+
+
+class QoSTable(Table):
+    """Latency, hit rate and admission per class."""
+
+    name: ClassVar[str] = "qos"
+    title: ClassVar[str] = "QoS: what a report export at full blast costs payment lookups, with classes and without"
+    remark: ClassVar[str] = (
+        "A rise of the critical P99 has three parts: waiting for a slot, what the second busy core costs the first, "
+        "and how late the operating system wakes a lookup's thread (`late`). The first is the cache's. The last is "
+        "almost nothing on two free cores, and most of the latency where other programs want them: Linux then charges "
+        "the export's seconds to its whole group of processes, lookups included. Read the rise beside `late` of the "
+        "tenant alone, and run it again on a quiet machine where that is above a millisecond. Half of the slots (one "
+        "of two) stay closed to batch, so the export is slower with QoS (`pages`)."
+    )
+    default_seeds: ClassVar[tuple[int, ...]] = tuple(range(8))
+
+    def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
+        """A round a seed. Raises `AssetError`."""
+        seeds = seeds[:2] if quick else seeds
+        models = _models()
+        rounds: dict[str, list[Round]] = {arm: [] for arm in ARMS}
+        for number, seed in enumerate(seeds):
+            load = draw(seed, 3.0 if quick else 8.0)
+            for place in range(len(ARMS)):
+                arm = ARMS[(place + number) % len(ARMS)]
+                with closing(open_cache(qos=arm != "open")) as cache:
+                    rounds[arm].append(run(warmed(cache), load, models, exporting=arm != "alone"))
+                progress(arm, number * len(ARMS) + place + 1, len(seeds) * len(ARMS))
+        return Result(
+            self.name,
+            quick,
+            tuple(seeds),
+            (
+                f"one cache of {MEMORY_BYTES >> 20} MiB with {SLOTS} compute slots; {RATE:.0f} lookups a second arrive "
+                "open-loop, latency counts from arrival",
+                f"{EXPORT_THREADS} export threads at full blast; multilingual-e5-small encodes payments, DINOv2 "
+                "ViT-S/14 encodes pages, one thread each",
+                f"{sum(len(one.critical.seconds) for one in rounds['qos'])} lookups an arm, the same in each arm; "
+                "arms take turns",
+            ),
+            (
+                "payments are made-up texts, pages are video frames; popularity is Zipf 0.9, a tenth of the lookups "
+                "is for payments never seen",
+                "vectors of earlier payments are random ones, put there before a round",
+            ),
+            (*rows(rounds), *_bounds(quick, models)),
+        )
+
+    def plot(self, result: Result, figure: Figure) -> None:
+        """Latency by percentile, and shares by class."""
+        found = {row.id: row.ours for row in result.rows}
+        figure.set_size_inches(8, 3.4)
+        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+        colours = {"alone": "#8793a6", "qos": "#2f7d5b", "open": "#b5482f"}
+        for arm in ARMS:
+            curve = [found.get(f"critical/{arm}/{_label(share)}") for share in PERCENTILES]
+            if None not in curve:
+                left.plot(range(len(curve)), curve, marker="o", color=colours[arm], label=WORDS[arm])
+        left.set_xticks(range(len(PERCENTILES)), [_label(share) for share in PERCENTILES])
+        left.set_yscale("log")
+        left.set_ylabel("ms from arrival, critical")
+        left.legend(frameon=False, fontsize=8)
+        shown = [f"{who}/{arm}/hit" for who in ("critical", "batch") for arm in ARMS if f"{who}/{arm}/hit" in found]
+        right.barh(shown, [found[id] or 0.0 for id in shown], color=[colours[id.split("/")[1]] for id in shown])
+        right.invert_yaxis()
+        right.set_xlabel("% hits")
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
+
+
+def open_cache(*, qos: bool) -> Cache:
+    """A cache for both tenants, with classes or without."""
+    if not qos:
+        return Cache(memory=MEMORY_BYTES, policy="lru")
+    return Cache(
+        memory=MEMORY_BYTES, policy="lru", tenants=TENANTS, admission="qos", settings=Settings(compute_slots=SLOTS)
+    )
+
+
+def _models() -> Models:
+    text, image = TextEncoder(), ImageEncoder(threads=1)
+    pictures = list(data.frames("bikes", 0, 64, 2))
+    text.load()
+    image.load()
+    return Models(text.encode, lambda page: image.encode(pictures[page % len(pictures)]))
+
+
+def _label(share: float) -> str:
+    return f"p{100 * share:g}"
+
+
+def rows(rounds: Rounds) -> list[Row]:
+    """What the arms' rounds show."""
+    found: list[Row] = []
+    late = {arm: [np.array(one.critical.seconds) for one in rounds[arm]] for arm in ARMS}
+    for arm in ARMS:
+        for share in PERCENTILES:
+            each = [1e3 * percentile(one.critical.seconds, share) for one in rounds[arm]]
+            pooled = 1e3 * percentile(np.concatenate(late[arm]).tolist(), share)
+            id = f"critical/{arm}/{_label(share)}"
+            found.append(
+                _row(id, f"lookup latency, {WORDS[arm]}", "ms", "lower", pooled, each, published=_PUBLISHED.get(id))
+            )
+        slept = [1e3 * percentile(one.critical.late, 0.99) for one in rounds[arm] if one.critical.late]
+        if slept:
+            words = f"before a lookup's thread ran, P99, {WORDS[arm]}"
+            found.append(Row.of(f"critical/{arm}/late", words, "ms", "lower", slept))
+    for arm, published, target in (("qos", None, 10.0), ("open", 300.0, None)):
+        rises = _rises(late["alone"], late[arm])
+        whole = 100 * (_p99(late[arm]) / _p99(late["alone"]) - 1)
+        words = f"rise of the critical P99 over that of the tenant alone, {WORDS[arm]} (spread: bootstrap)"
+        spread = (float(np.percentile(rises, 10)), float(np.percentile(rises, 90)))
+        found.append(Row(f"critical/{arm}/rise", words, "%", "lower", whole, spread, target, published))
+        for side, place in (("low", 2.5), ("high", 97.5)):
+            end = float(np.percentile(rises, place))
+            found.append(Row.of(f"critical/{arm}/rise-95-{side}", "end of its 95 % interval", "%", "lower", end))
+    hits = {arm: [100 * float(np.mean(one.critical.hits)) for one in rounds[arm]] for arm in ARMS}
+    for arm in ARMS:
+        id = f"critical/{arm}/hit"
+        found.append(Row.of(id, f"lookups hit, {WORDS[arm]}", "%", "higher", hits[arm], published=_PUBLISHED.get(id)))
+    for arm, target in (("qos", 1.0), ("open", None)):
+        lost = [alone - beside for alone, beside in zip(hits["alone"], hits[arm], strict=True)]
+        mean = float(np.mean(lost))
+        found.append(
+            _row(f"critical/{arm}/hit-lost", f"critical hits lost, {WORDS[arm]}", "points", "lower", mean, lost, target)
+        )
+    for arm in ("qos", "open"):
+        found += _batch(arm, rounds[arm])
+    for who, tenant, published in (("critical", CRITICAL, 98.2), ("batch", BATCH, 41.6)):
+        taken, refused = (sum(one.stored[tenant][part] for one in rounds["qos"]) for part in (0, 1))
+        share = 100 * taken / max(1, taken + refused)
+        found.append(
+            Row.of(f"{who}/qos/admitted", "computed blocks that were stored", "%", "higher", share, published=published)
+        )
+    return found
+
+
+def _batch(arm: str, rounds: Sequence[Round]) -> list[Row]:
+    seconds = [second for one in rounds for second in one.batch.seconds]
+    if not seconds:
+        return []
+    hits = [100 * float(np.mean(one.batch.hits)) for one in rounds if one.batch.hits]
+    speed = [len(one.batch.seconds) / one.seconds for one in rounds]
+    each = [1e3 * percentile(one.batch.seconds, 0.99) for one in rounds if one.batch.seconds]
+    p99, hit = f"batch/{arm}/p99", f"batch/{arm}/hit"
+    return [
+        _row(p99, f"page latency, {WORDS[arm]}", "ms", "lower", 1e3 * percentile(seconds, 0.99), each,
+             published=_PUBLISHED.get(p99)),
+        Row.of(hit, f"pages hit, {WORDS[arm]}", "%", "higher", hits, published=_PUBLISHED.get(hit)),
+        Row.of(f"batch/{arm}/pages", f"pages exported, {WORDS[arm]}", "1/s", "higher", speed),
+    ]  # fmt: skip
+
+
+def _row(
+    id: str, words: str, unit: str, better: Any, ours: float, each: Sequence[float], target: float | None = None,
+    published: float | None = None,
+) -> Row:  # fmt: skip
+    """A row of a pooled figure, whose spread is that of the rounds."""
+    return Row(id, words, unit, better, ours, (percentile(each, 0.1), percentile(each, 0.9)), target, published)
+
+
+def _p99(rounds: Sequence[npt.NDArray[np.float64]]) -> float:
+    return float(np.percentile(np.concatenate(rounds), 99))
+
+
+def _rises(
+    alone: Sequence[npt.NDArray[np.float64]], beside: Sequence[npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64]:
+    """Bootstrapped rises of the P99 in per cent: rounds drawn for both arms alike, then requests in each."""
+    rng = np.random.default_rng(0)
+    found = np.empty(BOOTSTRAP)
+    for n in range(BOOTSTRAP):
+        drawn = rng.integers(len(alone), size=len(alone))
+        one, other = ([rng.choice(arm[at], len(arm[at])) for at in drawn] for arm in (alone, beside))
+        found[n] = 100 * (_p99(other) / _p99(one) - 1)
+    return found
+
+
+def _bounds(quick: bool, models: Models) -> list[Row]:
+    """What is promised whatever the load: starvation, and quotas to the byte."""
+    slots = Slots(SLOTS, QoS(TENANTS), tenants=TENANTS)
+    texts = itertools.count()
+    found, share = overtaken(slots.taken, lambda: models.text(f"{next(texts)}"), 2.0 if quick else 15.0)
+    promised = 2 * max(HEAVIEST, sum(tenant.weight for tenant in TENANTS.values())) / TENANTS[BATCH].weight + 4
+    with Cache(memory=2 * QUOTA, policy="lru", tenants={"small": Tenant("normal", quota=QUOTA)}) as cache:
+        above, used = above_quota(cache, QUOTA, "small", 300 if quick else 2000, 0)
+    return [
+        Row.of("starvation/overtaken", "computations that went before a waiting batch one, all slots wanted by the "
+               "critical tenant: the most", "count", "lower", float(max(found, default=0)), target=promised),
+        Row.of("starvation/share", "of the computations were batch's", "%", "higher", 100 * share,
+               target=100 / (1 + promised)),
+        Row.of("quota/above", "most that a tenant ever held above its quota", "bytes", "lower", float(max(0, above)),
+               target=0.0),
+        Row.of("quota/used", "of the quota in use at the end", "%", "higher", 100 * used),
+    ]  # fmt: skip
