@@ -3,8 +3,8 @@
    The plain-Python twin in auto_python.py takes the same decisions, to the bit: the same draws, and the same double
    operations in the same order (so no contraction to fused multiply-adds, see setup.py). Tests hold the two together.
 
-   Memory: an entry takes 24 bytes, its ghosts 3 x 10, both arrays with an eighth to spare; the map takes 4 bytes a
-   slot. No Python code runs while the state changes: keys are bytes, hashed and compared here. */
+   Memory: a block takes 8 bytes for its key, 12 for its entry, 3 x 10 for ghosts, each with a sixteenth to spare where
+   blocks only come; the map takes 4 bytes a place. No Python code runs while the state changes: keys are bytes, hashed and compared here. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -23,8 +23,7 @@ static const double BOOST[USES] = {1.0, 1.32, 1.55, 1.9, 2.51, 3.31, 4.37, 5.8};
 
 enum { POOLED = 1, NEEDED = 2 };
 
-typedef struct {
-    PyObject *key;
+typedef struct { /* apart from the key, so that a sample reads less */
     float weight;  /* seconds per byte */
     uint32_t last; /* clock of the last use */
     uint16_t uses;
@@ -39,6 +38,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
+    PyObject **keys;
     Entry *entries;
     uint32_t count, room;
     uint32_t *map, mask; /* open addressing: hash -> slot, NONE = free; mask + 1 places */
@@ -89,7 +89,7 @@ static uint32_t find(const Core *c, PyObject *key, uint32_t hash) /* slot or NON
 {
     if (c->map == NULL) return NONE;
     for (uint32_t at = hash & c->mask; c->map[at] != NONE; at = (at + 1) & c->mask)
-        if (same(c->entries[c->map[at]].key, key)) return c->map[at];
+        if (same(c->keys[c->map[at]], key)) return c->map[at];
     return NONE;
 }
 
@@ -110,7 +110,7 @@ static void map_put(Core *c, uint32_t slot, uint32_t hash)
 static void map_remove(Core *c, uint32_t at)
 {
     for (uint32_t next = (at + 1) & c->mask; c->map[next] != NONE; next = (next + 1) & c->mask) {
-        uint32_t home = hash_of(c->entries[c->map[next]].key) & c->mask;
+        uint32_t home = hash_of(c->keys[c->map[next]]) & c->mask;
         if (((next - home) & c->mask) >= ((next - at) & c->mask)) { /* its home is not after the hole: move it there */
             c->map[at] = c->map[next];
             at = next;
@@ -306,8 +306,8 @@ static void ghosts_fit(Core *c) /* to the number of blocks; without memory they 
 {
     uint32_t sets = (c->count * GHOSTS + WAYS - 1) / WAYS, old = c->sets * WAYS;
     if (sets < 8) sets = 8;
-    if (sets <= c->sets && sets >= c->sets / 2) return;
-    if (sets > c->sets) sets += sets / 8;
+    if (sets <= c->sets && sets >= c->sets / 4 * 3) return;
+    sets += sets / 16;
     uint32_t *hash = PyMem_Calloc((size_t)sets * WAYS, sizeof *hash), *old_hash = c->ghost_hash;
     uint32_t *last = PyMem_Calloc((size_t)sets * WAYS, sizeof *last), *old_last = c->ghost_last;
     uint16_t *meta = PyMem_Calloc((size_t)sets * WAYS, sizeof *meta), *old_meta = c->ghost_meta;
@@ -413,21 +413,29 @@ static int fields(PyObject *facts, float *weight, int *needed)
     return failed ? -1 : 0;
 }
 
+static int resize(Core *c, uint32_t room)
+{
+    PyObject **keys = PyMem_Realloc(c->keys, room * sizeof *keys);
+    if (keys != NULL) c->keys = keys;
+    Entry *entries = PyMem_Realloc(c->entries, room * sizeof *entries);
+    if (entries != NULL) c->entries = entries;
+    if (keys == NULL || entries == NULL) {
+        if (room < c->room) c->room = room; /* one of them may be that short */
+        return -1;
+    }
+    c->room = room;
+    return 0;
+}
+
 static int make_room(Core *c) /* for one more entry */
 {
     if (c->count == MOST_BLOCKS) {
         PyErr_SetString(PyExc_MemoryError, "too many blocks for one policy");
         return -1;
     }
-    if (c->count == c->room) {
-        uint32_t room = c->room + c->room / 8 + 16;
-        Entry *entries = PyMem_Realloc(c->entries, room * sizeof(Entry));
-        if (entries == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        c->entries = entries;
-        c->room = room;
+    if (c->count == c->room && resize(c, c->room + c->room / 16 + 16) < 0) {
+        PyErr_NoMemory();
+        return -1;
     }
     if (c->map == NULL || (c->count + 1) * 10ull > (c->mask + 1) * 7ull) {
         uint32_t places = c->map == NULL ? 64 : (c->mask + 1) * 2;
@@ -440,7 +448,7 @@ static int make_room(Core *c) /* for one more entry */
         PyMem_Free(c->map);
         c->map = map;
         c->mask = places - 1;
-        for (uint32_t i = 0; i < c->count; i++) map_put(c, i, hash_of(c->entries[i].key));
+        for (uint32_t i = 0; i < c->count; i++) map_put(c, i, hash_of(c->keys[i]));
     }
     return 0;
 }
@@ -475,7 +483,8 @@ static PyObject *add(Core *c, PyObject *const *args, Py_ssize_t count)
         c->ghosts--;
     }
     slot = c->newest = c->count++;
-    c->entries[slot] = (Entry){Py_NewRef(key), weight, c->clock, (uint16_t)uses, group_of(uses, gap), needed ? NEEDED : 0};
+    c->keys[slot] = Py_NewRef(key);
+    c->entries[slot] = (Entry){weight, c->clock, (uint16_t)uses, group_of(uses, gap), needed ? NEEDED : 0};
     map_put(c, slot, hash);
     c->version++;
     Py_RETURN_NONE;
@@ -506,6 +515,7 @@ static PyObject *drop(Core *c, PyObject *key)
     if (slot == NONE) Py_RETURN_NONE;
     pool_refresh(c);
     Entry gone = c->entries[slot];
+    PyObject *gone_key = c->keys[slot];
     if (gone.flags & POOLED) {
         c->pooled--;
         for (uint32_t i = pool_place(c, slot); i < c->pooled; i++) c->pool[i] = c->pool[i + 1];
@@ -516,14 +526,16 @@ static PyObject *drop(Core *c, PyObject *key)
     if (c->newest == slot) c->newest = NONE;
     uint32_t last = --c->count;
     if (last != slot) { /* the last entry takes its place */
-        c->map[place_of(c, last, hash_of(c->entries[last].key))] = slot;
+        c->map[place_of(c, last, hash_of(c->keys[last]))] = slot;
         c->entries[slot] = c->entries[last];
+        c->keys[slot] = c->keys[last];
         if (c->newest == last) c->newest = slot;
         if (c->entries[slot].flags & POOLED) c->pool[pool_place(c, last)].slot = slot;
     }
+    if (c->count < c->room / 2) resize(c, c->count + c->count / 16 + 16);
     pool_refill(c);
     c->version++;
-    Py_DECREF(gone.key);
+    Py_DECREF(gone_key);
     Py_RETURN_NONE;
 }
 
@@ -652,7 +664,7 @@ static PyObject *victims_next(Victims *v)
         set_given(v, slot);
         v->left--;
         v->given++;
-        return Py_NewRef(v->core->entries[slot].key);
+        return Py_NewRef(v->core->keys[slot]);
     }
     return NULL;
 }
@@ -714,20 +726,23 @@ static PyObject *new_core(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static int traverse(Core *c, visitproc visit, void *arg)
 {
-    for (uint32_t i = 0; i < c->count; i++) Py_VISIT(c->entries[i].key);
+    for (uint32_t i = 0; i < c->count; i++) Py_VISIT(c->keys[i]);
     return 0;
 }
 
 static int clear(Core *c)
 {
-    Entry *entries = c->entries; /* taken away first: what a key's end may run finds none of them */
+    PyObject **keys = c->keys; /* taken away first: what a key's end may run finds none of them */
+    Entry *entries = c->entries;
     uint32_t count = c->count;
+    c->keys = NULL;
     c->entries = NULL;
     c->count = c->room = c->pooled = 0;
     c->newest = NONE;
     c->version++;
     if (c->map != NULL) memset(c->map, 0xFF, ((size_t)c->mask + 1) * sizeof *c->map);
-    for (uint32_t i = 0; i < count; i++) Py_DECREF(entries[i].key);
+    for (uint32_t i = 0; i < count; i++) Py_DECREF(keys[i]);
+    PyMem_Free(keys);
     PyMem_Free(entries);
     return 0;
 }
@@ -736,7 +751,6 @@ static void dealloc(Core *c)
 {
     PyObject_GC_UnTrack(c);
     clear(c);
-    PyMem_Free(c->entries);
     PyMem_Free(c->map);
     PyMem_Free(c->ghost_hash);
     PyMem_Free(c->ghost_last);
@@ -747,7 +761,7 @@ static void dealloc(Core *c)
 static PyObject *size_of(Core *c, PyObject *unused)
 {
     size_t map = c->map == NULL ? 0 : ((size_t)c->mask + 1) * sizeof *c->map;
-    return PyLong_FromSize_t(sizeof *c + map + c->room * sizeof *c->entries + (size_t)c->sets * WAYS * 10);
+    return PyLong_FromSize_t(sizeof *c + map + c->room * (sizeof *c->entries + sizeof *c->keys) + (size_t)c->sets * WAYS * 10);
 }
 
 static PyMethodDef methods[] = {

@@ -60,10 +60,9 @@ class Ghosts:
     def fit(self, blocks: int) -> Iterator[tuple[int, int]]:
         """Room for the ghosts of so many blocks; yields last use and class of those that find no place."""
         sets = max((blocks * PER_BLOCK + WAYS - 1) // WAYS, 8)
-        if self.sets >= sets >= self.sets // 2:
+        if self.sets >= sets >= self.sets // 4 * 3:
             return
-        if sets > self.sets:
-            sets += sets // 8
+        sets += sets // 16
         old = list(zip(self._hash, self._last, self._meta, strict=True))
         self.sets, self.count = sets, 0
         self._hash, self._last = array("I", [0]) * (sets * WAYS), array("I", [0]) * (sets * WAYS)
