@@ -65,8 +65,9 @@ class Cache:
 
     root: folder of the disk tier, shared by any number of processes; None = memory only.
     memory, disk: byte limits (`"2GiB"` or a number); disk=None or 0 turns that tier off.
-    policy, admission, ttl, references: a plug-in's name or an object; `ttl` also takes seconds. See `docs/concepts`.
-    tenants: class and byte quota of those that are not `Tenant()`: `{"payments": Tenant("critical", quota="4GiB")}`.
+    policy, admission, ttl, references: a plug-in's name or an object; `ttl` also takes seconds.
+    tenants: class and byte quota of those that are not `Tenant()`: `{"payments": Tenant("critical", quota="4GiB")}`;
+    with them, admission is `"qos"` unless said otherwise.
     stale_while_revalidate: seconds after its end for which a block is served while one caller computes it anew.
     codec: `"raw"` (lossless), `"fp16"`, `"int4"`, chains like `"int4+zstd"`, or one per modality as a dict.
     tenant, namespace: the realm that keys are salted with; nothing is shared across realms.
@@ -84,7 +85,7 @@ class Cache:
         memory: int | str | None = None,
         disk: int | str | None = "10GiB",
         policy: str | Policy = "lru",
-        admission: str | Admission = "always",
+        admission: str | Admission | None = None,
         ttl: float | str | Lifetime | None = None,
         references: str | References = "counted",
         tenants: Mapping[str, Tenant] | None = None,
@@ -133,7 +134,10 @@ class Cache:
                 from mmcache.folder import Folder  # lmdb only where there is a disk tier
 
                 limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
-                folder = Folder(self.root, limits, clock=self._clock, emit=self._emit, catch_up=self._catch_up)
+                folder = Folder(
+                    self.root, limits, clock=self._clock, emit=self._emit, catch_up=self._catch_up,
+                    tenants=tenants or {},
+                )  # fmt: skip
                 self._disk, broadcast = folder.disk, folder.broadcast
                 self.memo, claims = folder.disk.memo, folder.disk.claims
                 tiers.insert(0, folder.behind)
@@ -155,7 +159,8 @@ class Cache:
             broadcast=broadcast,
             doom=self._flights.doom,
         )
-        fill = Fill(self._store, self._flights, claims, self._tally, settings.flight)
+        slots = keeping.slots(settings.compute_slots, tenants or {}, self._clock)
+        fill = Fill(self._store, self._flights, claims, self._tally, settings.flight, slots)
         revalidation = Revalidation(self._store, fill, self._flights, claims, keeping, self._clock)
         self.answers = Answers(
             self._store, fill, revalidation, self.scopes, self._tally, self.events, self.structures, verify_share

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mmcache.model.clock import Clock
 from mmcache.model.event import Event
 from mmcache.model.key import Key
-from mmcache.settings import DiskSettings
+from mmcache.settings import DiskSettings, Tenant
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.disk import DiskTier
 from mmcache.tiers.write_behind import WriteBehind
@@ -25,8 +25,9 @@ class Folder:
         clock: Clock,
         emit: Callable[[Event], None],
         catch_up: Callable[[], int],
+        tenants: Mapping[str, Tenant],
     ) -> None:
-        self.disk = DiskTier(root, limits, clock=clock, emit=emit, outdated=self._outdated)
+        self.disk = DiskTier(root, limits, clock=clock, emit=emit, outdated=self._outdated, tenants=tenants)
         self.broadcast = Broadcast(root / "invalidations")
         self.behind = WriteBehind(
             self.disk, backlog_bytes=limits.backlog_bytes, emit=emit, clock=clock, catch_up=catch_up,

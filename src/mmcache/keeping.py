@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mmcache import plugins
-from mmcache.admission.base import Admission
+from mmcache.admission.base import Admission, Classed, Ranks, Verdict, Watchful
 from mmcache.forks import Lock
 from mmcache.model.block import Facts
+from mmcache.model.clock import Clock
 from mmcache.model.errors import SettingsError
 from mmcache.model.key import Key
 from mmcache.policies.base import Policy
 from mmcache.policies.fair import FairShare
 from mmcache.refs.base import References
 from mmcache.settings import Tenant
+from mmcache.slots import Slots
 from mmcache.ttl.base import Lifetime
 from mmcache.ttl.refresh import early, window
 
@@ -66,7 +68,7 @@ class Keeping:
     @staticmethod
     def choose(
         policy: str | Policy,
-        admission: str | Admission,
+        admission: str | Admission | None,
         ttl: float | str | Lifetime | None,
         references: str | References,
         tenants: Mapping[str, Tenant] | None,
@@ -82,11 +84,13 @@ class Keeping:
         for name, tenant in tenants.items():
             if not isinstance(tenant, Tenant):
                 raise SettingsError(f'tenants are like {{"payments": Tenant("critical")}}, not {name!r}: {tenant!r}')
-        decides = _plugged("policies", policy)
+        judges = _plugged("admission", ("qos" if tenants else "always") if admission is None else admission)
+        if isinstance(judges, Classed):
+            judges.serve(tenants)
         fair = _fair(policy, tenants) if tenants else None
         return Keeping(
-            policy=decides if fair is None else fair,
-            admission=_plugged("admission", admission),
+            policy=_plugged("policies", policy) if fair is None else fair,
+            admission=judges,
             lifetime=LockedLifetime(_lifetime(ttl)),
             references=_plugged("refs", references),
             early_refresh=early_refresh,
@@ -94,6 +98,19 @@ class Keeping:
             quotas={name: t.quota_bytes for name, t in tenants.items() if t.quota_bytes is not None},
             victims_of=None if fair is None else fair.victims_of,
         )
+
+    def judge(self, key: Key, facts: Facts, now: float, space: Callable[[str], tuple[int, int, int]]) -> Verdict:
+        """May this block be stored? `space(tenant)`: bytes of memory that it holds, that all hold, and the limit."""
+        if isinstance(self.admission, Watchful):
+            self.admission.space(facts.tenant, *space(facts.tenant))
+        return self.admission.judge(key, facts, now)
+
+    def slots(self, count: int | None, tenants: Collection[str], clock: Clock) -> Slots | None:
+        """Compute slots that the admission ranks, or whose order is that of arrival where it ranks nobody."""
+        if count is None:
+            return None
+        ranks = self.admission if isinstance(self.admission, Ranks) else plugins.load("admission", "qos")()
+        return Slots(count, ranks, tenants=tenants, clock=clock)
 
     def refresh_window(self, cost: float) -> float:
         """Seconds before its deadline from which a block that took `cost` seconds may be refreshed early."""

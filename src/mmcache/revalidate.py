@@ -47,7 +47,7 @@ class Revalidation:
         """The maker of a new value where this caller is the one to compute it, else of the one that is there."""
         with self._attempt(key, look) as attempt:
             if attempt.led is not None:
-                value, seconds = self._fill.timed(compute)
+                value, seconds = self._fill.timed(compute, tenant=scope.tenant)
                 flight, claim = attempt.led
                 attempt.make = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over())
         return attempt.make
@@ -58,7 +58,7 @@ class Revalidation:
         """The async twin of `run`."""
         with self._attempt(key, look) as attempt:
             if attempt.led is not None:
-                value, seconds = await self._fill.timed_async(compute)
+                value, seconds = await self._fill.timed_async(compute, tenant=scope.tenant)
                 flight, claim = attempt.led
                 attempt.make = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over())
         return attempt.make

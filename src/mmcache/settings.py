@@ -144,6 +144,8 @@ class Settings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     flight: FlightSettings = field(default_factory=FlightSettings)
+    compute_slots: int | None = None
+    """At most so many computations of a cache at a time, ranked by its admission (`qos`); None = no limit."""
     early_refresh: float = 1.0
     """How eagerly a block with a deadline is computed anew before it ends, by one caller: beta of XFetch, in which the
     chance grows with the seconds that computing takes. 0 = never before the end."""

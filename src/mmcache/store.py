@@ -249,7 +249,7 @@ class Store:
             frame, make = self.freeze(key, scope, value, cost)
             facts = Facts(frame.size, cost, scope.signature.modality, scope.tenant)
             now = self._clock.monotonic()
-            verdict = self.keeping.admission.judge(key, facts, now)
+            verdict = self.keeping.judge(key, facts, now, self.memory.space)
             if not isinstance(verdict, Admit):
                 reason = verdict.reason if isinstance(verdict, Reject) else RefuseReason.ADMISSION
                 self.drop([key])

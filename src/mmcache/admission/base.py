@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from mmcache.model.block import Facts
 from mmcache.model.event import RefuseReason
 from mmcache.model.key import Key
+from mmcache.settings import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,11 @@ class Watchful(Protocol):
 
     def space(self, tenant: str, own: int, held: int, limit: int) -> None:
         """Bytes of the memory tier: what `tenant` holds, what all hold, and what they may hold."""
+
+
+@runtime_checkable
+class Classed(Protocol):
+    """An admission that knows the tenants' classes. Optional: told once, when the cache is made."""
+
+    def serve(self, tenants: Mapping[str, Tenant]) -> None:
+        """Who is of which class; who is not named is `Tenant()`."""

@@ -258,6 +258,10 @@ class MemoryTier:
         entry = self._entries.get(key)
         return entry[4] if entry else 0
 
+    def space(self, tenant: str) -> tuple[int, int, int]:
+        """Bytes that `tenant` holds, that all hold, and that they may hold."""
+        return self._tenant_bytes.get(tenant, 0), self._bytes, self.settings.limit_bytes
+
     def _charge_tenant(self, entry: Entry, size: int) -> None:
         self._bytes += size
         tenant = entry[3].header.tenant
