@@ -35,13 +35,13 @@ BETA = 1.0
 GRACE = 10.0
 """Seconds of stale-while-revalidate."""
 OURS = "survival+refresh+grace"
-GRID = (1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 22.0, 35.0)
+GRID = (2.0, 3.0, 4.5, 7.0, 11.0, 20.0)
 QUICK_GRID = (2.0, 6.0, 22.0)
 
 
-TRACE, TRACE_SHARE = "mooncake", 0.1
+TRACE, TRACE_SHARE = "mooncake", 0.07
 """The only published trace with keys and seconds of an inference service; the share of its blocks that is played."""
-TRACE_GRID = (60.0, 150.0, 300.0, 600.0, 1200.0, 2400.0)
+TRACE_GRID = (150.0, 300.0, 600.0, 1200.0, 2400.0)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ ARMS: dict[str, Arm] = {
     OURS: Arm("survival TTL, early refresh, grace", _survival(), BETA, GRACE),
     f"{OURS}/modality": Arm("the same, one lifetime a modality", _survival(by_key=False), BETA, GRACE),
     f"{OURS}/0.95": Arm("the same by key with quantile 0.95", _survival(quantile=0.95), BETA, GRACE),
-    f"{OURS}/0.9": Arm("the same by key with quantile 0.9", _survival(quantile=0.9), BETA, GRACE),
 }
 
 _NONE = (None, None, None)
@@ -90,7 +89,20 @@ class TTLTable(Table):
 
     name: ClassVar[str] = "ttl"
     title: ClassVar[str] = "Lifetimes: 2 s for all against learned ones, and what each costs in freshness"
-    remark: ClassVar[str] = ""
+    remark: ClassVar[str] = (
+        "Published were figures without the traffic behind them. Ours has one free scale, set so that 2 s hits as "
+        "often as published; the P99 of 2 s then comes out near the published one, and avalanches do not: after one "
+        "common end, blocks are stored again whenever somebody asks, and drift apart. They are frequent where a "
+        "lifetime is fixed, long and without jitter (`static-10`). The published hit rate is missed at the default "
+        "quantile: 5 % of the requests are for contents that never come again, and a longer lifetime buys the rest "
+        "with stale answers (the curve in the plot). Nor do the published latencies agree with each other: audio of "
+        "Gamma(3.8, 82 ms) has a P99 of 780 ms, not 310; so P99 falls only as far as fewer requests compute at all. "
+        "What adapting buys is in `hindsight`: against the one fixed lifetime that, chosen afterwards, is as stale. "
+        "One lifetime a modality buys compute time and no hits, because it holds longer what is slow to come back, "
+        "and dear; by key it buys both. On the trace, 2 s hit nothing at all, and the learned lifetime is a little "
+        "worse than the best fixed one in hindsight: it begins with nothing, and blocks of conversations are no "
+        "steady streams. Early refresh moves little, because concurrent callers share one computation anyway."
+    )
 
     def __init__(self) -> None:
         self._arms: dict[str, list[Outcome]] = {}
@@ -98,14 +110,14 @@ class TTLTable(Table):
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Play the same traffic with every arm; `seeds` alter traffic, compute times and draws."""
-        seconds, grid = (200.0, QUICK_GRID) if quick else (360.0, GRID)
+        seconds, grid = (200.0, QUICK_GRID) if quick else (300.0, GRID)
         names = [name for name in ARMS if not quick or not name.startswith(f"{OURS}/")]
         self._arms, self._fixed = _play([draw(seed, seconds) for seed in seeds], seeds, names, grid, progress)
         found = [*rows(self._arms, self._fixed)]
         real = list[str]()
         if not quick and (trace := _trace()) is not None:
             real.append(f"{TRACE_SHARE:.0%} of the blocks of {PUBLISHED_TRACES[TRACE].source}, all as text")
-            played = _play([traced(trace, seed) for seed in seeds], seeds, ["static", OURS], TRACE_GRID, progress)
+            played = _play([traced(trace)] * len(seeds), seeds, ["static", OURS], TRACE_GRID, progress)
             found += [row for row in rows(*played, prefix=f"{TRACE}/") if row.id.split("/")[-1] in TRACE_ROWS]
         servers = ", ".join(f"{count} for {name}" for name, count in SERVERS.items())
         return Result(
@@ -120,7 +132,8 @@ class TTLTable(Table):
                 "time; lookups take none of it",
                 f"computing: a queue before a few servers ({servers}); concurrent callers of one key share it",
                 "who asks for what and when, but for the trace; its pace lets 2 s hit about as often as published",
-                f"each source changes every {CHANGE_SECONDS:.0f} s on average and tells nobody",
+                f"each source changes every {CHANGE_SECONDS:.0f} s on average and tells nobody: the share of stale "
+                "answers is the one to expect at their ages",
             ),
             tuple(found),
         )  # fmt: skip

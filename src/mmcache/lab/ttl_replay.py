@@ -2,7 +2,7 @@
 
 Real: lookups, deadlines, early refresh's draw, stale-while-revalidate, what the lifetime is told. Simulated: time, and
 the pool. A request that finds nothing joins the computation under way or begins one; the one that refreshes waits for
-it as well, all others get what is there.
+it as well, all others get what is there. A value is the time at which its computation began.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mmcache.cache import Cache
 from mmcache.keys.signing import Signature
-from mmcache.lab.ttl_traffic import LATENCY, SERVERS, WARM_UP, Floats, Traffic
+from mmcache.lab.ttl_traffic import CHANGE_SECONDS, LATENCY, SERVERS, WARM_UP, Floats, Traffic
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.key import PART_BYTES, Key
@@ -96,7 +96,7 @@ class Outcome:
     p99: float
     """Seconds."""
     stale: float
-    """Share of the answers from the cache whose source had changed."""
+    """Share of the answers from the cache whose source had changed, expected at their ages."""
     avalanches: float
     """Share of the ends of hot blocks that were part of an avalanche: over 20 % of the modality's hot set ending within
     one mean recompute time."""
@@ -113,8 +113,8 @@ def replay(
     as_clock: Clock = clock
     recorded, pool, chance = Recorded(lifetime), Pool(seed), random.Random(seed)
     times, contents = traffic.times.tolist(), traffic.contents.tolist()
-    waits, cached, stale = np.zeros(len(times)), np.zeros(len(times), bool), np.zeros(len(times), bool)
-    landing: list[tuple[float, int, int, float]] = []
+    waits, cached, ages = np.zeros(len(times)), np.zeros(len(times), bool), np.zeros(len(times))
+    landing: list[tuple[float, int, float]] = []
     flying: dict[int, float] = {}
     computed = dict.fromkeys(LATENCY, 0)
     with Cache(
@@ -129,7 +129,7 @@ def replay(
             if ends is None:
                 computed[traffic.modality[content]] += now >= WARM_UP
                 ends = flying[content] = pool.done(traffic.modality[content], now)
-                heapq.heappush(landing, (ends, content, traffic.version(content, now), ends - now))
+                heapq.heappush(landing, (ends, content, now))
             return ends
 
         releases = list(reversed(traffic.releases))
@@ -138,11 +138,11 @@ def replay(
                 clock.now, loaded = releases.pop()
                 for one in loaded:
                     cost = LATENCY[traffic.modality[one]].mean
-                    cache.put(keys[one], traffic.version(one, clock.now), cost=cost)
+                    cache.put(keys[one], clock.now, cost=cost)
             while landing and landing[0][0] <= now:
-                clock.now, landed, version, cost = heapq.heappop(landing)
+                clock.now, landed, began = heapq.heappop(landing)
                 del flying[landed]
-                cache.put(keys[landed], version, cost=cost)
+                cache.put(keys[landed], began, cost=clock.now - began)
             clock.now = now
             found = cache._fresh(keys[content], _NOTHING)  # as `get_or_compute` looks first
             if found is _NOTHING:
@@ -158,7 +158,7 @@ def replay(
                     continue
                 found = look.make()
             cached[place] = True
-            stale[place] = found != traffic.version(content, now)
+            ages[place] = now - found
             if not place % 5000:
                 progress(place / len(times))
     counted = traffic.times >= WARM_UP
@@ -171,14 +171,14 @@ def replay(
         hits=_share(cached[counted]),
         by_modality={name: _share(cached[counted & (kind == name)]) for name in LATENCY},
         p99=float(np.percentile(waits[counted], 99)),
-        stale=_share(stale[counted & cached]),
+        stale=_share(-np.expm1(-ages[counted & cached] / CHANGE_SECONDS)),
         avalanches=avalanches(traffic, ended),
         saved=1.0 - sum(computed[name] * shape.mean for name, shape in LATENCY.items()) / whole,
     )
 
 
-def _share(true: npt.NDArray[np.bool_]) -> float:
-    return float(true.mean()) if true.size else 0.0
+def _share(values: npt.NDArray[np.bool_] | Floats) -> float:
+    return float(values.mean()) if values.size else 0.0
 
 
 def _scope(cache: Cache, modality: str) -> bytes:

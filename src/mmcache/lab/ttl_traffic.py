@@ -1,4 +1,4 @@
-"""Traffic for lifetimes: three modalities, contents that come in releases and go, sources that change and tell nobody.
+"""Traffic for lifetimes: three modalities, contents that come in releases and go.
 
 Recompute times have the published shapes. All else is ours: popularity is Zipf over 150 places a modality; a place asks
 for its content again and again, after Gamma gaps; every minute a release gives all places new content, which is loaded
@@ -35,27 +35,21 @@ RELEASE_SECONDS = 60.0
 ONCE = 0.05
 """Share of requests for contents that never come again."""
 CHANGE_SECONDS = 300.0
-"""Mean time until a source changes, the same for all modalities."""
+"""Mean time until a source changes and tells nobody: at any moment alike, and the same for all modalities."""
 WARM_UP = 120.0
 """Seconds that are played but not counted."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Requests in order, and when sources change."""
+    """Requests in order."""
 
     times: Floats
     contents: npt.NDArray[np.int64]
     modality: tuple[str, ...]
     """Of each content."""
-    changes: tuple[Floats, ...]
-    """Of each content: seconds, ascending."""
     releases: tuple[tuple[float, tuple[int, ...]], ...]
     """When contents are loaded together, and which."""
-
-    def version(self, content: int, now: float) -> int:
-        """How often the source had changed."""
-        return int(self.changes[content].searchsorted(now, "right"))
 
 
 def draw(seed: int, seconds: float) -> Traffic:
@@ -81,20 +75,13 @@ def draw(seed: int, seconds: float) -> Traffic:
             ask(name, np.array([when]))
     joined = np.concatenate(times)
     order = np.argsort(joined, kind="stable")
-    changes = tuple(
-        np.sort(random.uniform(0, seconds, random.poisson(seconds / CHANGE_SECONDS))) for _ in modality
-    )  # fmt: skip
     releases = tuple((when, tuple(contents)) for when, contents in sorted(released.items()))
-    return Traffic(joined[order], np.concatenate(owners)[order], tuple(modality), changes, releases)
+    return Traffic(joined[order], np.concatenate(owners)[order], tuple(modality), releases)
 
 
-def traced(trace: Trace, seed: int) -> Traffic:
-    """The requests of a trace with times, all for text; only changes are drawn."""
-    random = np.random.default_rng(seed)
-    count, times = len(trace.sizes), trace.times - trace.times[0]
-    spans = random.poisson(times[-1] / CHANGE_SECONDS, count)
-    changes = tuple(np.sort(random.uniform(0, times[-1], span)) for span in spans)
-    return Traffic(times, trace.ids.astype(np.int64), ("text",) * count, changes, ())
+def traced(trace: Trace) -> Traffic:
+    """The requests of a trace with times, all for text."""
+    return Traffic(trace.times - trace.times[0], trace.ids.astype(np.int64), ("text",) * len(trace.sizes), ())
 
 
 def _renewals(random: np.random.Generator, start: float, end: float, gap: float) -> Floats:
