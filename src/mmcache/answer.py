@@ -11,13 +11,14 @@ from mmcache.codecs.structure import Structures
 from mmcache.compare import difference
 from mmcache.events import Events
 from mmcache.fill import Fill, same
+from mmcache.lookup import Lookup
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason
 from mmcache.model.key import Key
 from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scope, Scopes
 from mmcache.stats import Tally
-from mmcache.store import Lookup, Store
+from mmcache.store import Store
 
 Mode = Literal["on", "shadow", "off"]
 

@@ -37,7 +37,6 @@ from mmcache.keys.region import Region
 from mmcache.keys.signing import Signature
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
-from mmcache.model.event import Invalidated
 from mmcache.model.key import WHOLE, Key
 from mmcache.model.memo import Memo
 from mmcache.policies.base import Policy
@@ -293,19 +292,15 @@ class Cache:
         wanted = [keys] if isinstance(keys, Key) else list(keys)
         for key in wanted:
             self.scopes.check(key)
-        reached = self._references.reach(wanted)
-        self._flights.doom(reached)
-        dropped = self._store.invalidate(list(reached))
-        for key in reached:
-            self._references.unlink(key)
-            self.events.emit(Invalidated(key))
-        return dropped
+        return self._store.invalidate(wanted)
 
     def link(self, parent: Key, children: Iterable[Key]) -> None:
         """Say that `parent` (an answer, a fused block) was made from `children`: invalidating one drops it too."""
         children = list(children)
         self._references.link(parent, children)
         self._store.memory.refresh(children)
+        if surplus := self._references.surplus():
+            self._store.invalidate(surplus)
 
     def attended(self, key: Key, entropy: float) -> None:
         """Say how sure a cross-attention over `key`'s block was: its mean softmax entropy in nats.

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from mmcache.flight import Flight, SingleFlight, leading
+from mmcache.lookup import Lookup, Make
 from mmcache.model.errors import UnsupportedValueError
 from mmcache.model.event import Failed, Refused, RefuseReason
 from mmcache.model.key import Key
@@ -20,7 +21,7 @@ from mmcache.scopes import Scope
 from mmcache.settings import FlightSettings
 from mmcache.slots import Slots, lent
 from mmcache.stats import Tally
-from mmcache.store import Lookup, Make, Store
+from mmcache.store import Store
 from mmcache.tiers.base import Claims
 
 T = TypeVar("T")
@@ -216,7 +217,9 @@ class Fill:
             if flight.doomed:
                 done()
                 return self._store.freeze(key, scope, value, seconds)[1]
-            make = self._store.put(key, scope, value, cost=seconds, ttl=ttl, done=done).make
+            make = self._store.put(
+                key, scope, value, cost=seconds, ttl=ttl, done=done, unless=lambda: flight.doomed
+            ).make
         except UnsupportedValueError as error:
             self._store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
             return partial(same, value)

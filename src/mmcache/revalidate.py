@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from mmcache.fill import Fill, Released
 from mmcache.flight import Flight, SingleFlight, leading
 from mmcache.keeping import Keeping
+from mmcache.lookup import Lookup, Make
 from mmcache.model.clock import Clock
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
-from mmcache.store import Lookup, Make, Store
+from mmcache.store import Store
 from mmcache.tiers.base import Claims
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from mmcache.admission.base import Admit, Reject
@@ -14,6 +13,7 @@ from mmcache.events import Events
 from mmcache.fates import Fates
 from mmcache.forks import Lock
 from mmcache.keeping import Keeping
+from mmcache.lookup import ABSENT, Kept, Lookup, Make, more_telling
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError, UnsupportedValueError
@@ -22,6 +22,7 @@ from mmcache.model.event import (
     Evicted,
     Expired,
     Failed,
+    Invalidated,
     MissReason,
     Moved,
     Refused,
@@ -30,6 +31,7 @@ from mmcache.model.event import (
 )
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
+from mmcache.refs.waves import waves
 from mmcache.scopes import Scope, Scopes
 from mmcache.seen import SignatureIndex
 from mmcache.settings import MemorySettings
@@ -39,47 +41,6 @@ from mmcache.tiers.hit_index import Below
 from mmcache.tiers.memory import MemoryTier
 from mmcache.tiers.owed import OwedDrops
 from mmcache.tiers.write_behind import WriteBehind
-
-Make = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """What a lookup found."""
-
-    make: Make | None
-    """Makes the value, fresh each call; None = miss."""
-    tier: str = ""
-    reason: MissReason = MissReason.ABSENT
-    frame: Frame | None = None
-    deadline: float | None = None
-    """When it ends, in monotonic seconds; None = never."""
-    stale: bool = False
-    """It is over, and may be served only while somebody revalidates it."""
-
-    @property
-    def saved(self) -> float:
-        """Seconds of compute that the hit saved."""
-        return self.frame.header.cost if self.frame is not None else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What became of a put: the maker of what hits will get, and whether any tier took it."""
-
-    make: Make
-    kept: bool
-
-
-ABSENT = Lookup(None)
-
-
-# The most telling reason wins when tiers disagree.
-_TELLING = [
-    MissReason.CORRUPT, MissReason.SIGNATURE, MissReason.DENIED, MissReason.EXPIRED, MissReason.STALE_LEASE,
-    MissReason.TIMEOUT, MissReason.TIER_DOWN, MissReason.BYPASSED, MissReason.ABSTAINED, MissReason.EVICTED,
-    MissReason.ABSENT,
-]  # fmt: skip
 
 
 class Store:
@@ -122,8 +83,8 @@ class Store:
 
     def emit(self, event: Event) -> None:
         """Pass an event on; remember what became of its block; what left the last tier needs nothing any more."""
-        if isinstance(event, Evicted | Expired) and event.tier == self._last:
-            self.keeping.references.unlink(event.key)
+        if isinstance(event, Evicted | Expired | Refused) and event.tier in (self._last, "cache"):
+            self.keeping.references.leave(event.key)
         self.fates.note(event, self._clock.monotonic())
         self._events.emit(event)
 
@@ -132,13 +93,15 @@ class Store:
 
         Returns the sequence number that this process has caught up with at least.
         """
-        broadcast = self._broadcast
+        broadcast, references = self._broadcast, self.keeping.references
         if broadcast is None or broadcast.sequence[0] == self.memory.seen:
             return self.memory.seen
         with self._catching_up:
             keys = broadcast.catch_up()
-            self._doom(keys)
-            lost = keys if keys is not None else [held.key for held in self.memory.scan()]
+            # Only here it is known what was made from them. Who fell behind does not know what changed: all of it.
+            made = references.parents() if keys is None else references.reach(keys).difference(keys)
+            self._doom(None if keys is None else [*keys, *made])
+            lost = [*keys, *made] if keys is not None else [held.key for held in self.memory.scan()]
             self.changes.mark(lost)
             self.memory.drop(lost)
             written: set[Key] = set()
@@ -148,6 +111,8 @@ class Store:
             self.memory.caught_up(broadcast.seen)
         if written:  # readable for a moment after they were invalidated: whoever read them must forget them
             self._tell([*written])
+        if made:
+            self.invalidate([*made])
         return self.memory.seen
 
     def find_near(self, keys: Sequence[Key], *, counted: bool = True, stale: bool = False) -> list[Lookup]:
@@ -164,9 +129,7 @@ class Store:
             if not missing:
                 break
             for i, look in zip(missing, self._find_below(tier, [keys[i] for i in missing]), strict=True):
-                if look.make is not None or (
-                    not found[i].stale and _TELLING.index(look.reason) < _TELLING.index(found[i].reason)
-                ):
+                if look.make is not None or (not found[i].stale and more_telling(look.reason, found[i].reason)):
                     found[i] = look
         return [self.name_miss(key, look) for key, look in zip(keys, found, strict=True)]
 
@@ -237,8 +200,9 @@ class Store:
         return frame, self._thaw(frame).value
 
     def put(
-        self, key: Key, scope: Scope, value: object, *, cost: float, ttl: float | None, done: Callable[[], None]
-    ) -> Kept:
+        self, key: Key, scope: Scope, value: object, *, cost: float, ttl: float | None, done: Callable[[], None],
+        unless: Callable[[], bool] = lambda: False,
+    ) -> Kept:  # fmt: skip
         """Store everywhere that takes it. An older value of `key` never outlives a put, even a refused one.
 
         `cost` in seconds; `ttl` in seconds, None = the lifetime decides. `done` is called once the block is readable
@@ -260,7 +224,7 @@ class Store:
             if deadline is not None and deadline <= now:
                 self.drop([key])
                 return Kept(make, False)
-            near = kept = self._report(key, self.memory, self.memory.put([frame], [deadline])[0], facts)
+            near = kept = self._report(key, self.memory, self.memory.put([frame], [deadline], unless)[0], facts)
             for tier in self.lower:
                 hand = None if handed_over else partial(self._written, key, scope, done)
                 taken, handed = self._put_below(tier, frame, deadline, facts, hand)
@@ -335,10 +299,17 @@ class Store:
                     )
 
     def invalidate(self, keys: Sequence[Key]) -> int:
-        """Drop keys here and in every other process of this machine; how many were held.
+        """Drop keys and what was made from them, here and in every process of this machine; how many were held."""
+        dropped = 0
+        for going in waves(self.keeping.references, keys):
+            self._doom(going)
+            dropped += self._forget([*going])
+            for key in going:
+                self.emit(Invalidated(key))
+        return dropped
 
-        Told first, so that nobody writes them any more; dropped; and told again, for whoever read them meanwhile.
-        """
+    def _forget(self, keys: list[Key]) -> int:
+        """Told first, so that nobody writes them any more; dropped; and told again, for whoever read them meanwhile."""
         self._tell(keys)
         dropped = self.drop(keys)
         self._tell(keys)

@@ -31,6 +31,8 @@ class RefuseReason(StrEnum):
     ADMISSION = "admission"
     QUOTA = "quota"
     PINNED = "pinned"
+    INVALIDATED = "invalidated"
+    """While it was computed."""
     DISK_FULL = "disk-full"
     READ_ONLY = "read-only"
     TIER_DOWN = "tier-down"

@@ -161,10 +161,15 @@ class MemoryTier:
                 self._remove(key, stale=True)
                 self._emit(Expired(key, self.name))
 
-    def put(self, frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> list[RefuseReason | None]:
-        """See `Tier.put`. Evicts first, so the limit holds at every moment. Emits what it refuses."""
+    def put(
+        self, frames: Sequence[Frame], deadlines: Sequence[Deadline], unless: Callable[[], bool] = lambda: False
+    ) -> list[RefuseReason | None]:
+        """See `Tier.put`. Evicts first, so the limit holds at every moment. Emits what it refuses. `unless`: asked
+        under the lock, whether what is put was invalidated meanwhile."""
         self.check_open()
         with self._lock:
+            if unless():
+                return [RefuseReason.INVALIDATED] * len(frames)
             now = self._clock.monotonic()
             self.maintain(now)
             return [self._put_one(frame, deadline, now) for frame, deadline in zip(frames, deadlines, strict=True)]

@@ -1,0 +1,55 @@
+"""What a lookup found and what a put kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mmcache.model.event import MissReason
+from mmcache.model.frame import Frame
+
+Make = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a lookup found."""
+
+    make: Make | None
+    """Makes the value, fresh each call; None = miss."""
+    tier: str = ""
+    reason: MissReason = MissReason.ABSENT
+    frame: Frame | None = None
+    deadline: float | None = None
+    """When it ends, in monotonic seconds; None = never."""
+    stale: bool = False
+    """It is over, and may be served only while somebody revalidates it."""
+
+    @property
+    def saved(self) -> float:
+        """Seconds of compute that the hit saved."""
+        return self.frame.header.cost if self.frame is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a put: the maker of what hits will get, and whether any tier took it."""
+
+    make: Make
+    kept: bool
+
+
+ABSENT = Lookup(None)
+
+
+# The most telling reason wins when tiers disagree.
+_TELLING = [
+    MissReason.CORRUPT, MissReason.SIGNATURE, MissReason.DENIED, MissReason.EXPIRED, MissReason.STALE_LEASE,
+    MissReason.TIMEOUT, MissReason.TIER_DOWN, MissReason.BYPASSED, MissReason.ABSTAINED, MissReason.EVICTED,
+    MissReason.ABSENT,
+]  # fmt: skip
+
+
+def more_telling(reason: MissReason, than: MissReason) -> bool:
+    """Whether one tier's reason says more than another's."""
+    return _TELLING.index(reason) < _TELLING.index(than)
