@@ -105,7 +105,7 @@ class ReferencesTable(Table):
             axes.spines[["top", "right"]].set_visible(False)
             if label.startswith("reach"):
                 axes.axvline(SLOWEST_REACH_MS, color="black", linewidth=1, linestyle=":")
-        grid[0].legend(frameon=False, fontsize=8)
+        grid[1].legend(frameon=False, fontsize=8, loc="center right")
         figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
 
 
