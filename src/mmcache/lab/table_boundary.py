@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Of the work asked for that is scenes'."""
-QUICK_SHARES = LEARNED = (0.0, 0.5, 1.0)
-QUICK_LEARNED = (0.5,)
+QUICK_SHARES = (0.0, 0.5, 1.0)
+LEARNED, QUICK_LEARNED = (0.5, 1.0), (0.5,)
 MEMORY = 0.2
 """Of the bytes of what is popular at a time, patches and scenes."""
 PUBLISHED = {"lru": (41.2, 68.5), contenders.LFU_TTL: (29.7, 89.1)}
@@ -133,7 +133,8 @@ def _gaps(sweep: Sweep) -> Iterator[Row]:
 
 def _learned(share: float, loads: dict[int, Load], limit: int, window: list[float]) -> Iterator[Row]:
     """The LSTM against the window that it stands in for."""
-    where, gains, errors, trusted = f"{100 * share:.0f} % scenes", list[float](), list[float](), list[float]()
+    where = f"{100 * share:.0f} % scenes"
+    gains, believed, errors, trusted = list[float](), list[float](), list[float](), list[float]()
     if not contenders.learns():
         yield Row(
             f"lstm/gain/{100 * share:.0f}", f"work saved by a forecast, {where}; needs torch", "points", "higher", None
@@ -142,6 +143,7 @@ def _learned(share: float, loads: dict[int, Load], limit: int, window: list[floa
     for (seed, load), without in zip(loads.items(), window, strict=True):
         found = contenders.foreseen(load, limit, seed)
         gains.append(100 * load.saved(found.hits)["work"] - without)
+        believed.append(100 * (found.report["forecast_hits"] - found.report["window_hits"]))
         errors.append(found.report["forecast_error"] / found.report["window_error"])
         trusted.append(100 * found.report["trusted"])
     yield Row.of(
@@ -149,11 +151,15 @@ def _learned(share: float, loads: dict[int, Load], limit: int, window: list[floa
         gains, target=0.0,
     )  # fmt: skip
     yield Row.of(
+        f"lstm/believed/{100 * share:.0f}", f"block hits if the LSTM were always believed, less the window's, {where}",
+        "points", "higher", believed,
+    )  # fmt: skip
+    yield Row.of(
         f"lstm/error/{100 * share:.0f}", f"error of the LSTM's forecast, of the window's, at the end, {where}", "x",
         "lower", errors,
     )  # fmt: skip
     yield Row.of(
-        f"lstm/trusted/{100 * share:.0f}", f"steps in which the judge let the LSTM stand in, {where}", "%", "higher",
+        f"lstm/trusted/{100 * share:.0f}", f"steps in which the LSTM was let stand in, {where}", "%", "higher",
         trusted,
     )  # fmt: skip
 

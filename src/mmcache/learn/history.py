@@ -19,8 +19,6 @@ class Past:
     keys: tuple[Key, ...]
     counts: Floats
     """float32 [n, SEQUENCE]: uses in each step, oldest first."""
-    recency: Floats
-    """float32 [n]: the larger, the later the last use."""
 
 
 class History:
@@ -48,7 +46,7 @@ class History:
             yield
         if now - self._began >= self.seconds:
             self._began = now  # a long rest: everything before it is forgotten by now
-        self._current[key] = self._current.pop(key, 0) + 1  # the latest use comes last
+        self._current[key] = self._current.get(key, 0) + 1
         self._count += 1
         if self._count >= self.uses:
             self._end(now)
@@ -64,17 +62,12 @@ class History:
         if last < SEQUENCE:
             return None
         steps = [self._steps[place] for place in range(last - SEQUENCE, last)]
-        order: dict[Key, int] = {}
-        for step in steps:
-            for key in step:
-                order.pop(key, None)
-                order[key] = 0
-        rows = {key: row for row, key in enumerate(order)}
+        rows = {key: row for row, key in enumerate(dict.fromkeys(key for step in steps for key in step))}
         counts = np.zeros((len(rows), SEQUENCE), np.float32)
         for column, step in enumerate(steps):
             for key, uses in step.items():
                 counts[rows[key], column] = uses
-        return Past(tuple(rows), counts, np.arange(len(rows), dtype=np.float32))
+        return Past(tuple(rows), counts)
 
     def since(self, keys: tuple[Key, ...]) -> Floats:
         """Uses of `keys` within the last `SEQUENCE` steps, float32 [n]."""

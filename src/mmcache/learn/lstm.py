@@ -10,10 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from mmcache.learn.duel import Duel
 from mmcache.learn.history import History
 from mmcache.model.errors import SettingsError
 from mmcache.model.key import Key
-from mmcache.policies.forecast import LARGEST, SEQUENCE, Floats, Judge, LSTMWeights
+from mmcache.policies.forecast import LARGEST, SEQUENCE, Floats, LSTMWeights
 from mmcache.policies.freshness import HeatFreshness
 
 HIDDEN = 32
@@ -22,7 +23,7 @@ RATE = 0.01
 """Of Adam."""
 BATCH = 256
 BATCHES = 4
-"""Batches learned after each step."""
+"""Batches learned each time."""
 REMEMBERED = 32
 """Steps whose examples are learned from again."""
 BACKLOG = 65_536
@@ -33,10 +34,11 @@ BACKLOG = 65_536
 class _Claim:
     """What was expected at the end of a step, until it can be judged."""
 
+    due: int
+    """The number of the step with which the window that it speaks of ends."""
     keys: tuple[Key, ...]
     forecast: Floats
     window: Floats
-    recency: Floats
 
 
 class LSTMTrainer:
@@ -47,8 +49,8 @@ class LSTMTrainer:
             ...
 
     One LSTM layer of 32 over the last 8 steps (each an eighth of the policy's window), dropout 0.2, one dense unit: the
-    logarithm of the uses expected within the next window. After each step it is judged by what came true, then trained
-    on it (Poisson likelihood, Adam), then asked again; see `Judge` for when its forecast reaches the policy. Uses are
+    logarithm of the uses expected within the next window. It is judged by what came true, then trained on it (Poisson
+    likelihood, Adam), then asked again; see `Duel` for when its forecast reaches the policy. Uses are
     those the policy heard of: hits in memory too, which the cache's event stream leaves out. (A cache with `tenants`
     makes a policy for each tenant by name, so no trainer reaches those.)
 
@@ -59,13 +61,14 @@ class LSTMTrainer:
     def __init__(self, policy: HeatFreshness, *, period_seconds: float = 1.0, seed: int = 0) -> None:
         """`period_seconds`: how often the thread looks for new uses."""
         self.policy = policy
-        self.judge = Judge()
+        self.duel = Duel(policy)
         self.period_seconds = period_seconds
         self.trusted = False
         """Whether the policy has a forecast of ours now."""
         window = policy.window
         self._history = History(window.passes // SEQUENCE, window.seconds / SEQUENCE)
         self._claims: deque[_Claim] = deque()
+        self._steps = 0
         self._network = _Network(seed)
         self._uses: deque[tuple[Key, float]] = deque(maxlen=BACKLOG)
         self._stop = threading.Event()
@@ -73,17 +76,29 @@ class LSTMTrainer:
         policy.history = self._uses
 
     def step(self) -> int:
-        """Look at the uses since the last call; how many steps of the history ended."""
-        ended = 0
+        """Look at the uses since the last call, and train where a step of the history ended; how many did.
+
+        However many ended, it trains once: behind a busy cache it learns from less, and takes no more of the machine.
+        """
+        before = self._steps
         while self._uses:
-            for _ in self._history.use(*self._uses.popleft()):
+            key, now = self._uses.popleft()
+            for _ in self._history.use(key, now):
                 self._step_ended()
-                ended += 1
-        return ended
+            self.duel.use(key, now, self.policy.blocks)
+        if self._steps > before:
+            self._train()
+        return self._steps - before
 
     def _step_ended(self) -> None:
-        if len(self._claims) == SEQUENCE:
-            self._judge(self._claims.popleft())
+        self._steps += 1
+        self.duel.step_ended()
+        while self._claims and self._claims[0].due <= self._steps:
+            claim = self._claims.popleft()
+            if claim.due == self._steps and claim.keys:
+                self.duel.error(self._history.since(claim.keys), claim.forecast, claim.window)
+
+    def _train(self) -> None:
         before = self._history.past(ago=SEQUENCE)
         if before is not None and before.keys:
             self._network.learn(before.counts, self._history.since(before.keys))
@@ -91,21 +106,19 @@ class LSTMTrainer:
         if now is None:
             return
         expected = self._network.weights().expected(now.counts)
-        self._claims.append(_Claim(now.keys, expected, now.counts.sum(axis=1), now.recency))
-        if self.judge.better:
-            self.policy.foresee(dict(zip(now.keys, expected.tolist(), strict=True)))
+        self._claims.append(_Claim(self._steps + SEQUENCE, now.keys, expected, now.counts.sum(axis=1)))
+        uses = dict(zip(now.keys, expected.tolist(), strict=True))
+        self.duel.foresee(uses)
+        if self.duel.better:
+            self.policy.foresee(uses)
         elif self.trusted:
             self.policy.foresee({})
-        self.trusted = self.judge.better
-
-    def _judge(self, claim: _Claim) -> None:
-        if len(claim.keys) > 1:
-            self.judge.verdict(self._history.since(claim.keys), claim.forecast, claim.window, claim.recency)
+        self.trusted = self.duel.better
 
     def report(self) -> Mapping[str, float]:
-        """The judge's errors, `trusted` (0 or 1), and `examples` learned from so far."""
+        """Hit ratios and errors (see `Duel`), `trusted` (0 or 1), and `examples` learned from so far."""
         return {
-            **self.judge.report(),
+            **self.duel.report(),
             "trusted": float(self.trusted),
             "examples": float(self._network.examples),
         }

@@ -1,11 +1,10 @@
-"""A forecast of uses without a training library: an LSTM in numpy, and the judge of whether it is any better.
+"""A forecast of uses without a training library: an LSTM in numpy.
 
 What trains it is `mmcache.learn`; what is forecast reaches a policy by `HeatFreshness.foresee`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -66,50 +65,3 @@ class LSTMWeights:
             hidden = _sigmoid(out) * np.tanh(cell)
         found: Floats = np.exp(np.minimum(hidden @ self.dense + np.float32(self.dense_bias), np.float32(LARGEST)))
         return found
-
-
-class Judge:
-    """Whether a forecast beats the window, from what came true: every forecast is judged, before it is learned from.
-
-    Two errors of each, smoothed over about `memory` verdicts (prequential: Dawid, "The prequential approach", 1984):
-
-    * `error`: mean |ln(1 + expected) − ln(1 + actual)|;
-    * `missed`: the share of the actual uses that fell on the half of the blocks which it ranked lower. This is what a
-      cache loses by a wrong order; a forecast can be nearer to the truth on average and still rank worse.
-
-    `better` only when neither error is the larger, after `patience` verdicts.
-    """
-
-    def __init__(self, memory: int = 16, patience: int = 8) -> None:
-        self.memory = memory
-        self.patience = patience
-        self.verdicts = 0
-        self._sums: dict[str, float] = {}
-
-    def verdict(self, actual: Floats, forecast: Floats, window: Floats, recency: Floats) -> None:
-        """All [n], a block each: actual uses; both expectations, made before; the larger `recency` was used later."""
-        total = float(actual.sum())
-        if not total:
-            return
-        found: dict[str, float] = {}
-        for name, expected in (("forecast", forecast), ("window", window)):
-            lower = np.lexsort((recency, expected))[: len(actual) // 2]
-            found[f"{name}_error"] = float(np.abs(np.log1p(expected) - np.log1p(actual)).mean())
-            found[f"{name}_missed"] = float(actual[lower].sum()) / total
-        share = max(1.0 / self.memory, 1.0 / (self.verdicts + 1))
-        self.verdicts += 1
-        self._sums = {name: self._sums.get(name, 0.0) * (1 - share) + share * value for name, value in found.items()}
-
-    @property
-    def better(self) -> bool:
-        """Whether the forecast may stand in for the window."""
-        s = self._sums
-        return (
-            self.verdicts >= self.patience
-            and s["forecast_error"] <= s["window_error"]
-            and s["forecast_missed"] <= s["window_missed"]
-        )
-
-    def report(self) -> Mapping[str, float]:
-        """The smoothed errors by name, and how many verdicts they come from."""
-        return {"verdicts": float(self.verdicts), **self._sums}

@@ -60,6 +60,11 @@ class HeatFreshness(Ranked):
         """Where the heat is counted."""
         return self._uses
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks it knows."""
+        return len(self._blocks)
+
     def foresee(self, uses: Mapping[Key, float]) -> None:
         """A forecast: how often each key will be used within the next window. Empty = there is none.
 

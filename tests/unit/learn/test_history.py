@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,9 +24,6 @@ def test_steps_of_so_many_uses(uses: list[int], per: int) -> None:
     window = steps[-SEQUENCE:]
     expected = {make_key(n): [step.count(n) for step in window] for n in {n for step in window for n in step}}
     assert dict(zip(past.keys, past.counts.tolist(), strict=True)) == expected
-    flat = [n for step in window for n in step]
-    latest = sorted(expected, key=lambda key: max(place for place, n in enumerate(flat) if make_key(n) == key))
-    assert [past.keys[row] for row in np.argsort(past.recency)] == latest
     asked = tuple(make_key(n) for n in range(6))
     assert history.since(asked).tolist() == [sum(step.count(n) for step in window) for n in range(6)]
 

@@ -1,4 +1,4 @@
-"""The LSTM's numbers and its judge; what trains it is tested in tests/unit/learn."""
+"""The LSTM's numbers; what trains it is tested in tests/unit/learn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mmcache.model.errors import InvalidInputError
-from mmcache.policies.forecast import LARGEST, SEQUENCE, Judge, LSTMWeights
+from mmcache.policies.forecast import LARGEST, SEQUENCE, LSTMWeights
 
 SIZE = 4
 
@@ -52,45 +52,3 @@ def test_a_forecast_is_bounded_and_finite() -> None:
 def test_weights_that_cannot_be_used(changed: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         weights(**changed)
-
-
-def floats(*values: float) -> Any:
-    return np.array(values, np.float32)
-
-
-def test_a_forecast_is_not_believed_before_it_was_right_often_enough() -> None:
-    judge = Judge(patience=3)
-    for verdict in range(3):
-        assert not judge.better
-        judge.verdict(floats(0, 4), floats(0, 4), floats(4, 0), floats(1, 0))
-        assert judge.report()["verdicts"] == verdict + 1
-    assert judge.better
-    assert judge.report()["window_missed"] == pytest.approx(1.0)
-    assert judge.report()["forecast_missed"] == 0.0
-
-
-def test_one_that_is_nearer_but_ranks_worse_is_not_better() -> None:
-    judge = Judge(patience=1)
-    judge.verdict(floats(1, 2, 1, 2), floats(1.6, 1.5, 1.6, 1.5), floats(10, 20, 10, 20), floats(0, 1, 2, 3))
-    report = judge.report()
-    assert report["forecast_error"] < report["window_error"]
-    assert report["forecast_missed"] > report["window_missed"]
-    assert not judge.better
-
-
-def test_one_that_gets_worse_is_dropped() -> None:
-    judge = Judge(memory=4, patience=2)
-    for _ in range(4):
-        judge.verdict(floats(0, 4), floats(0, 4), floats(4, 0), floats(1, 0))
-    assert judge.better
-    for _ in range(8):
-        judge.verdict(floats(0, 4), floats(4, 0), floats(0, 4), floats(1, 0))
-    assert not judge.better
-
-
-def test_of_equals_the_later_used_ranks_higher_and_nothing_used_is_no_verdict() -> None:
-    judge = Judge(patience=1)
-    judge.verdict(floats(3, 0), floats(1, 1), floats(1, 1), floats(2, 1))
-    assert judge.report()["window_missed"] == 0.0
-    judge.verdict(floats(0, 0), floats(9, 9), floats(1, 1), floats(2, 1))
-    assert judge.report()["verdicts"] == 1
