@@ -19,7 +19,7 @@ from mmcache.model.event import Failed, Refused, RefuseReason
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
 from mmcache.settings import FlightSettings
-from mmcache.slots import Slots, lent
+from mmcache.slots import Slots, in_own_thread, lent
 from mmcache.stats import Tally
 from mmcache.store import Store
 from mmcache.tiers.base import Claims
@@ -278,7 +278,7 @@ class Fill:
             if inspect.iscoroutinefunction(compute):
                 value = await compute()
             else:
-                value = await _in_thread(compute)
+                value = await _in_thread(in_own_thread(compute))
                 if inspect.isawaitable(value):
                     value = await value
             seconds = time.perf_counter() - started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from mmcache.model.key import Key
 from mmcache.policies.base import Policy
 from mmcache.policies.fair import FairShare
 from mmcache.refs.base import References
-from mmcache.settings import Tenant
+from mmcache.settings import SlotSettings, Tenant
 from mmcache.slots import Slots
 from mmcache.ttl.base import Lifetime
 from mmcache.ttl.refresh import early, window
@@ -105,12 +105,17 @@ class Keeping:
             self.admission.space(facts.tenant, *space(facts.tenant))
         return self.admission.judge(key, facts, now)
 
-    def slots(self, count: int | None, tenants: Collection[str], clock: Clock) -> Slots | None:
-        """Compute slots that the admission ranks, or whose order is that of arrival where it ranks nobody."""
-        if count is None:
+    def slots(self, wanted: int | SlotSettings | None, tenants: Mapping[str, Tenant], clock: Clock) -> Slots | None:
+        """Compute slots that the admission ranks; where it ranks nobody, `qos` does."""
+        if wanted is None:
             return None
-        ranks = self.admission if isinstance(self.admission, Ranks) else plugins.load("admission", "qos")()
-        return Slots(count, ranks, tenants=tenants, clock=clock)
+        settings = SlotSettings(wanted) if isinstance(wanted, int) else wanted
+        ranks = self.admission
+        if not isinstance(ranks, Ranks):
+            ranks = plugins.load("admission", "qos")()
+            ranks.serve(tenants)
+        nice = {name: settings.batch_nice for name, tenant in tenants.items() if tenant.service == "batch"}
+        return Slots(settings.count, ranks, tenants=tenants, nice=nice, clock=clock)
 
     def refresh_window(self, cost: float) -> float:
         """Seconds before its deadline from which a block that took `cost` seconds may be refreshed early."""

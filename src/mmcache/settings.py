@@ -138,13 +138,24 @@ class FlightSettings:
 
 
 @dataclass(frozen=True)
+class SlotSettings:
+    """Compute slots, where a number is not enough."""
+
+    count: int
+    """Slots."""
+    batch_nice: int = 0
+    """Niceness (0…19) of the threads that compute for batch tenants, while they do: 10 lets others go first wherever
+    cores are short. Linux only, and only where threads may be raised again; read `niceness` before."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """All of them."""
 
     memory: MemorySettings = field(default_factory=MemorySettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     flight: FlightSettings = field(default_factory=FlightSettings)
-    compute_slots: int | None = None
+    compute_slots: int | SlotSettings | None = None
     """At most so many computations of a cache at a time, ranked by its admission (`qos`); None = no limit."""
     early_refresh: float = 1.0
     """How eagerly a block with a deadline is computed anew before it ends, by one caller: beta of XFetch, in which the

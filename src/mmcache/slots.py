@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -30,6 +30,7 @@ from mmcache import forks
 from mmcache.admission.base import Ranks
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import SettingsError
+from mmcache.niceness import check_nice, giving_way
 
 _LOOK_AGAIN_SECONDS = 1.0
 """Loads fade while nothing happens, so who waits looks again this often."""
@@ -83,13 +84,17 @@ class Slots:
         *,
         tenants: Collection[str] = (),
         clock: Clock | None = None,
+        nice: Mapping[str, int] | None = None,
         patience_seconds: float = 60.0,
         look_again_seconds: float = _LOOK_AGAIN_SECONDS,
     ) -> None:
-        """`count` slots. `tenants`: who is counted by name in `waited`; all others are "". Raises `SettingsError`."""
+        """`count` slots. `tenants`: who is counted by name in `waited`; all others are "". `nice`: by tenant, how much
+        its computations give way (see `niceness`). Raises `SettingsError`."""
         if count < 1:
             raise SettingsError(f"compute slots are 1 or more, or None for no limit, not {count}")
         self.count, self._ranks, self._clock = count, ranks, clock or SystemClock()
+        self._nice = dict(nice or {})
+        check_nice(max(self._nice.values(), default=0))
         self._patience, self._look_again = patience_seconds, look_again_seconds
         self.waited = {name: Waited() for name in ("", *tenants)}
         """By tenant, since the start; exact to within what several threads count at the same moment."""
@@ -140,7 +145,7 @@ class Slots:
                     ticket.called.result(self._look_again)
                 except TimeoutError:
                     continue
-            with _inside(ticket):
+            with _inside(ticket), giving_way(self.nice(tenant)):
                 yield
         finally:
             self._leave(ticket)
@@ -162,6 +167,10 @@ class Slots:
                 yield
         finally:
             self._leave(ticket)
+
+    def nice(self, tenant: str) -> int:
+        """How much the tenant's computations give way."""
+        return self._nice.get(tenant, 0)
 
     def _join(self, tenant: str, loop: int | None = None) -> _Ticket:
         now = self._clock.monotonic()
@@ -277,6 +286,20 @@ def _inside(ticket: _Ticket) -> Iterator[None]:
         yield
     finally:
         _held.reset(token)
+
+
+def in_own_thread(compute: Callable[[], object]) -> Callable[[], object]:
+    """`compute` for a thread that runs nothing else: within `taken_async`, it gives way as its tenant is told to."""
+    ticket = _held.get()
+    nice = 0 if ticket is None or not ticket.open else ticket.slots.nice(ticket.tenant)
+    if not nice:
+        return compute
+
+    def gives_way() -> object:
+        with giving_way(nice):
+            return compute()
+
+    return gives_way
 
 
 @contextmanager

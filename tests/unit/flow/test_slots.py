@@ -16,6 +16,7 @@ import pytest
 from mmcache import Cache, Key
 from mmcache.admission.qos import QoS
 from mmcache.model.errors import SettingsError
+from mmcache.niceness import check_nice
 from mmcache.settings import Tenant
 from mmcache.slots import Slots, lent
 from mmcache.testing import FakeClock
@@ -276,6 +277,58 @@ async def test_a_blocking_call_on_the_loops_own_thread_does_not_wait_for_the_loo
         assert cache.get_or_compute(make_key(cache, "b"), lambda: "blocking") == "blocking"
         release.set()
         assert await task == "async"
+
+
+def may_be_raised_again() -> bool:
+    try:
+        check_nice(10)
+    except SettingsError:
+        return False
+    return True
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@pytest.mark.skipif(not may_be_raised_again(), reason="threads may not be raised again here")
+async def test_batch_computations_give_way_and_their_threads_are_raised_again() -> None:
+    before = niceness()
+    with limited(2, nice={"report": 10}) as (cache, _):
+        keys = {tenant: make_key(cache, tenant, tenant) for tenant in TENANTS}
+        for tenant, key in keys.items():
+            expected = max(before, 10) if tenant == "report" else before
+            assert cache.get_or_compute(key, niceness) == expected
+            assert niceness() == before
+            cache.invalidate(key)
+            assert await cache.a.get_or_compute(key, niceness) == expected
+
+        async def on_the_loop() -> int:
+            return niceness()
+
+        cache.invalidate(keys["report"])
+        assert await cache.a.get_or_compute(keys["report"], on_the_loop) == before, "the loop serves others too"
+
+        def fail() -> None:
+            raise LookupError("no such model")
+
+        cache.invalidate(keys["report"])
+        with pytest.raises(LookupError):
+            cache.get_or_compute(keys["report"], fail)
+        assert niceness() == before
+
+
+def test_giving_way_needs_the_right_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(which: int, who: int, nice: int) -> None:
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(os, "setpriority", denied)
+    make_slots(1, nice={"report": 0})
+    with pytest.raises(SettingsError):
+        make_slots(1, nice={"report": 10})
+    for nice in (-1, 20):
+        with pytest.raises(SettingsError):
+            check_nice(nice)
 
 
 def test_a_forked_child_has_all_slots() -> None:
