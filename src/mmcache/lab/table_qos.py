@@ -1,7 +1,8 @@
 """Table `qos`: payment lookups against a report export on one cache, with QoS and without (C9).
 
-Three arms run in turn, round by round, on the same requests: the critical tenant alone, beside a batch tenant at full
-blast with QoS, and beside it without. Intervals are bootstrapped over rounds, and over requests within them.
+Four arms run in turn, round by round, on the same requests: the critical tenant alone, beside a batch tenant at full
+blast with QoS, with QoS but no `batch_nice`, and without QoS. Intervals are bootstrapped over rounds, and over requests
+within them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -35,14 +37,23 @@ from mmcache.lab.qos_load import (
     warmed,
 )
 from mmcache.lab.table import Progress, Result, Row, Table, percentile
-from mmcache.settings import Settings, Tenant
+from mmcache.model.errors import SettingsError
+from mmcache.niceness import check_nice
+from mmcache.settings import Settings, SlotSettings, Tenant
 from mmcache.slots import Slots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ARMS = ("alone", "qos", "open")
-WORDS = {"alone": "alone", "qos": "beside the export, QoS", "open": "beside the export, no QoS"}
+ARMS = ("alone", "qos", "not-nice", "open")
+WORDS = {
+    "alone": "alone",
+    "qos": "beside the export, QoS",
+    "not-nice": "beside the export, QoS without batch_nice",
+    "open": "beside the export, no QoS",
+}
+BESIDE = ARMS[1:]
+NICE = 10
 PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 QUOTA = 1 << 20
 BOOTSTRAP = 2000
@@ -58,13 +69,13 @@ class QoSTable(Table):
     title: ClassVar[str] = "QoS: what a report export at full blast costs payment lookups, with classes and without"
     remark: ClassVar[str] = (
         "A rise of the critical P99 has three parts: waiting for a slot, what the second busy core costs the first, "
-        "and how late the operating system wakes a lookup's thread (`late`). The first is the cache's. The last is "
-        "almost nothing on two free cores, and most of the latency where other programs want them: Linux then charges "
-        "the export's seconds to its whole group of processes, lookups included. Read the rise beside `late` of the "
-        "tenant alone, and run it again on a quiet machine where that is above a millisecond. Half of the slots (one "
-        "of two) stay closed to batch, so the export is slower with QoS (`pages`)."
+        "and how the operating system shares cores that other programs want too. `batch_nice` is for the third: "
+        "without it (`not-nice`), Linux gives the export as much of the process's share as the lookups, which slots "
+        "cannot change. `late` is how late lookups' threads woke: where that of the tenant alone is above a "
+        "millisecond, the machine was busy with other things, and all latencies are theirs as well. Half of the slots "
+        "(one of two) stay closed to batch, so the export is slower with QoS than without on free cores (`pages`)."
     )
-    default_seeds: ClassVar[tuple[int, ...]] = tuple(range(8))
+    default_seeds: ClassVar[tuple[int, ...]] = tuple(range(6))
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """A round a seed. Raises `AssetError`."""
@@ -72,19 +83,19 @@ class QoSTable(Table):
         models = _models()
         rounds: dict[str, list[Round]] = {arm: [] for arm in ARMS}
         for number, seed in enumerate(seeds):
-            load = draw(seed, 3.0 if quick else 8.0)
+            load = draw(seed, 2.0 if quick else 8.0)
             for place in range(len(ARMS)):
                 arm = ARMS[(place + number) % len(ARMS)]
-                with closing(open_cache(qos=arm != "open")) as cache:
-                    rounds[arm].append(run(warmed(cache), load, models, exporting=arm != "alone"))
+                with closing(open_cache(arm)) as pool:
+                    rounds[arm].append(run(warmed(pool), load, models, exporting=arm != "alone"))
                 progress(arm, number * len(ARMS) + place + 1, len(seeds) * len(ARMS))
         return Result(
             self.name,
             quick,
             tuple(seeds),
             (
-                f"one cache of {MEMORY_BYTES >> 20} MiB with {SLOTS} compute slots; {RATE:.0f} lookups a second arrive "
-                "open-loop, latency counts from arrival",
+                f"one cache of {MEMORY_BYTES >> 20} MiB with {SLOTS} compute slots and batch_nice {nice()}; "
+                f"{RATE:.0f} lookups a second arrive open-loop, latency counts from arrival",
                 f"{EXPORT_THREADS} export threads at full blast; multilingual-e5-small encodes payments, DINOv2 "
                 "ViT-S/14 encodes pages, one thread each",
                 f"{sum(len(one.critical.seconds) for one in rounds['qos'])} lookups an arm, the same in each arm; "
@@ -103,7 +114,7 @@ class QoSTable(Table):
         found = {row.id: row.ours for row in result.rows}
         figure.set_size_inches(8, 3.4)
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-        colours = {"alone": "#8793a6", "qos": "#2f7d5b", "open": "#b5482f"}
+        colours = {"alone": "#8793a6", "qos": "#2f7d5b", "not-nice": "#c9a227", "open": "#b5482f"}
         for arm in ARMS:
             curve = [found.get(f"critical/{arm}/{_label(share)}") for share in PERCENTILES]
             if None not in curve:
@@ -121,13 +132,22 @@ class QoSTable(Table):
         figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
 
 
-def open_cache(*, qos: bool) -> Cache:
-    """A cache for both tenants, with classes or without."""
-    if not qos:
+def open_cache(arm: str) -> Cache:
+    """A cache for both tenants, as `arm` has it."""
+    if arm == "open":
         return Cache(memory=MEMORY_BYTES, policy="lru")
-    return Cache(
-        memory=MEMORY_BYTES, policy="lru", tenants=TENANTS, admission="qos", settings=Settings(compute_slots=SLOTS)
-    )
+    slots = SlotSettings(SLOTS, batch_nice=0 if arm == "not-nice" else nice())
+    return Cache(memory=MEMORY_BYTES, policy="lru", tenants=TENANTS, settings=Settings(compute_slots=slots))
+
+
+@cache
+def nice() -> int:
+    """The `batch_nice` that this process may use: `NICE` or 0."""
+    try:
+        check_nice(NICE)
+    except SettingsError:
+        return 0
+    return NICE
 
 
 def _models() -> Models:
@@ -158,7 +178,7 @@ def rows(rounds: Rounds) -> list[Row]:
         if slept:
             words = f"before a lookup's thread ran, P99, {WORDS[arm]}"
             found.append(Row.of(f"critical/{arm}/late", words, "ms", "lower", slept))
-    for arm, published, target in (("qos", None, 10.0), ("open", 300.0, None)):
+    for arm, published, target in (("qos", None, 10.0), ("not-nice", None, None), ("open", 300.0, None)):
         rises = _rises(late["alone"], late[arm])
         whole = 100 * (_p99(late[arm]) / _p99(late["alone"]) - 1)
         words = f"rise of the critical P99 over that of the tenant alone, {WORDS[arm]} (spread: bootstrap)"
@@ -171,13 +191,13 @@ def rows(rounds: Rounds) -> list[Row]:
     for arm in ARMS:
         id = f"critical/{arm}/hit"
         found.append(Row.of(id, f"lookups hit, {WORDS[arm]}", "%", "higher", hits[arm], published=_PUBLISHED.get(id)))
-    for arm, target in (("qos", 1.0), ("open", None)):
+    for arm, target in (("qos", 1.0), ("not-nice", None), ("open", None)):
         lost = [alone - beside for alone, beside in zip(hits["alone"], hits[arm], strict=True)]
         mean = float(np.mean(lost))
         found.append(
             _row(f"critical/{arm}/hit-lost", f"critical hits lost, {WORDS[arm]}", "points", "lower", mean, lost, target)
         )
-    for arm in ("qos", "open"):
+    for arm in BESIDE:
         found += _batch(arm, rounds[arm])
     for who, tenant, published in (("critical", CRITICAL, 98.2), ("batch", BATCH, 41.6)):
         taken, refused = (sum(one.stored[tenant][part] for one in rounds["qos"]) for part in (0, 1))

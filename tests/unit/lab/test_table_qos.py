@@ -63,6 +63,7 @@ def test_rows_compare_with_the_tenant_alone() -> None:
     rounds = {
         "alone": [a_round(10, 90), a_round(10, 90)],
         "qos": [a_round(10.5, 89, 40), a_round(10.5, 90, 40)],
+        "not-nice": [a_round(20, 90, 40), a_round(20, 90, 40)],
         "open": [a_round(40, 50, 60), a_round(40, 50, 60)],
     }
     found = {row.id: row for row in rows(rounds)}
