@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from itertools import cycle, islice
 
 import numpy as np
@@ -15,6 +16,23 @@ FEW, MANY, POPULAR = 1000, 100_000, 50
 REQUESTS = 2000
 """Of one call."""
 _FACTS = Facts(1)
+
+
+def seconds(names: Sequence[str], blocks: Sequence[int], rounds: int) -> dict[tuple[str, int], list[float]]:
+    """Processor seconds a request by policy and number of blocks, a sample a round; all of them in turn in each round.
+
+    Processor time, because one call is shorter than the turn that another program may take in between.
+    """
+    calls = {(name, count): requests(name, count) for name in names for count in blocks}
+    found: dict[tuple[str, int], list[float]] = {one: [] for one in calls}
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for one, call in calls.items():
+            start = time.process_time()
+            call()
+            found[one].append((time.process_time() - start) / REQUESTS)
+    return found
 
 
 def requests(name: str, blocks: int) -> Callable[[], None]:

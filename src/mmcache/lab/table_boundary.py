@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 from mmcache import plugins
 from mmcache.lab import contenders, policy_growth
 from mmcache.lab.attended import Material, material
-from mmcache.lab.measure import interleave
 from mmcache.lab.scene_load import PATCHES, SCENES, Load, draw
 from mmcache.lab.table import Progress, Result, Row, Table, percentile
 
@@ -168,16 +167,16 @@ def _growth(quick: bool) -> Iterator[Row]:
     """Whether a request costs more when the policy knows 100 times as many blocks."""
     few, many = policy_growth.FEW, policy_growth.MANY // (10 if quick else 1)
     names = plugins.names("policies")
-    calls = {f"{name}/{count}": policy_growth.requests(name, count) for name in names for count in (few, many)}
-    times = interleave(calls, rounds=5 if quick else 15, per=policy_growth.REQUESTS, once=True)
+    times = policy_growth.seconds(names, (few, many), rounds=5 if quick else 25)
     for name in names:
-        more, less = times[f"{name}/{many}"], times[f"{name}/{few}"]
+        more, less = times[name, many], times[name, few]
         yield Row.of(
-            f"time/{name}", f"a request of a policy that knows {many} blocks", "µs", "lower", more.scaled(1e6)
+            f"time/{name}", f"processor time of a request to a policy that knows {many} blocks", "µs", "lower",
+            [1e6 * one for one in more],
         )  # fmt: skip
         yield Row.of(
-            f"growth/{name}", f"that time, of the time with {few} blocks", "x", "lower", more.over(less),
-            target=MOST_GROWTH,
+            f"growth/{name}", f"that time, of the time with {few} blocks", "x", "lower",
+            [one / other for one, other in zip(more, less, strict=True)], target=MOST_GROWTH,
         )  # fmt: skip
 
 
