@@ -43,6 +43,10 @@ from mmcache.tiers.owed import OwedDrops
 from mmcache.tiers.write_behind import WriteBehind
 
 
+TOLD_AT_ONCE = 1024
+"""Invalidated keys between two times that this process catches up: the ring that all share must not overrun it."""
+
+
 class Store:
     """Memory first, then the lower tiers in order. No error of a tier leaves it: it becomes an event."""
 
@@ -303,7 +307,9 @@ class Store:
         dropped = 0
         for going in waves(self.keeping.references, keys):
             self._doom(going)
-            dropped += self._forget([*going])
+            ordered = [*going]
+            for start in range(0, len(ordered), TOLD_AT_ONCE):
+                dropped += self._forget(ordered[start : start + TOLD_AT_ONCE])
             for key in going:
                 self.emit(Invalidated(key))
         return dropped

@@ -155,3 +155,17 @@ def test_a_refused_parent_holds_nothing(tracker: str) -> None:
         cache.link(large, [picture])
         cache.put(large, np.zeros(64 << 10, np.float32))
         assert cache.explain(picture).references == 0
+
+
+def test_a_change_that_reaches_thousands_leaves_the_others_alone(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        picture, other, friend = put(cache, 1), put(cache, 2), put(cache, 3)
+        cache.link(friend, [other])
+        parents = [Key(picture.scope, n.to_bytes(16)) for n in range(6000)]
+        for parent in parents:
+            cache.link(parent, [picture])
+        cache.invalidate(picture)
+        assert cache.peek(picture) is None
+        assert cache.peek(other) is not None
+        assert cache.peek(friend) is not None
+        assert cache.explain(other).references == 1
