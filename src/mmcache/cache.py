@@ -83,7 +83,7 @@ class Cache:
         *,
         memory: int | str | None = None,
         disk: int | str | None = "10GiB",
-        policy: str | Policy = "lru",
+        policy: str | Policy = "auto",
         admission: str | Admission | None = None,
         ttl: float | str | Lifetime | None = None,
         references: str | References = "counted",

@@ -95,7 +95,7 @@ def test_explain_says_the_score_of_what_is_here_and_of_what_went() -> None:
 
 
 def test_references_are_explained_and_delay_eviction() -> None:
-    with Cache(memory=space(5)) as cache:
+    with Cache(memory=space(5), policy="lru") as cache:
         child, answer = text(cache, "child"), text(cache, "answer")
         cache.put(child, BLOCK)
         cache.put(answer, BLOCK)
@@ -113,7 +113,7 @@ def test_references_are_explained_and_delay_eviction() -> None:
 
 def test_references_never_hold_more_than_the_pinned_share() -> None:
     settings = Settings(memory=MemorySettings(40_000, pinned_share=0.25))
-    with Cache(settings=settings) as cache:
+    with Cache(settings=settings, policy="lru") as cache:
         answer, parts = text(cache, "answer"), [text(cache, f"part {n}") for n in range(9)]
         for key in (answer, *parts):
             cache.put(key, BLOCK)
