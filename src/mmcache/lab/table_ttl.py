@@ -96,7 +96,7 @@ class TTLTable(Table):
         "lifetime is fixed, long and without jitter (`static-10`). The published hit rate is missed at the default "
         "quantile: 5 % of the requests are for contents that never come again, and a longer lifetime buys the rest "
         "with stale answers (the curve in the plot). Nor do the published latencies agree with each other: audio of "
-        "Gamma(3.8, 82 ms) has a P99 of 780 ms, not 310; so P99 falls only as far as fewer requests compute at all. "
+        "Gamma(3.8, 82 ms) has a P99 of 797 ms, not 310; so P99 falls only as far as fewer requests compute at all. "
         "What adapting buys is in `hindsight`: against the one fixed lifetime that, chosen afterwards, is as stale. "
         "One lifetime a modality buys compute time and no hits, because it holds longer what is slow to come back, "
         "and dear; by key it buys both. On the trace, 2 s hit nothing at all, and the learned lifetime is a little "
