@@ -174,6 +174,36 @@ def run(cache: Cache, load: Load, models: Models, *, exporting: bool) -> Round:
         return Round(critical, batch, seconds, _outcomes(cache, feed.drain()))
 
 
+def pressure(cache: Cache, load: Load, advance: Callable[[float], None], pages_a_second: float) -> Round:
+    """One round in virtual time with stand-ins for the models: what memory keeps of a load, however fast the machine.
+
+    The export reads `pages_a_second` (0 = none). `cache` is warmed, and `advance` lets its clock go on.
+    """
+    critical, batch, now, pages = Served(), Served(), 0.0, 0
+    vector, page = np.zeros(384, np.float32), np.zeros((257, 384), np.float32)
+
+    def ask(served: Served, key: Any, value: Any) -> None:
+        computed: list[bool] = []
+
+        def counted() -> Any:
+            computed.append(True)
+            return value
+
+        cache.get_or_compute(key, counted)
+        served.hits.append(not computed)
+
+    with cache.events.feed(1 << 20) as feed:
+        for at, text in zip(load.arrivals, load.lookups, strict=True):
+            while pages_a_second and pages / pages_a_second < at:
+                name = f"page {load.pages[pages % len(load.pages)]}"
+                ask(batch, cache.key(name, modality="text", signature=SIGNATURE, tenant=BATCH), page)
+                pages += 1
+            advance(at - now)
+            now = at
+            ask(critical, _payment_key(cache, text), vector)
+        return Round(critical, batch, now, _outcomes(cache, feed.drain()))
+
+
 def _outcomes(cache: Cache, events: Sequence[Any]) -> dict[str, tuple[int, int]]:
     stored, refused = Counter[str](), Counter[str]()
     for event in events:

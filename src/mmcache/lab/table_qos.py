@@ -33,14 +33,17 @@ from mmcache.lab.qos_load import (
     above_quota,
     draw,
     overtaken,
+    pressure,
     run,
     warmed,
 )
 from mmcache.lab.table import Progress, Result, Row, Table, percentile
+from mmcache.model.clock import Clock
 from mmcache.model.errors import SettingsError
 from mmcache.niceness import check_nice
 from mmcache.settings import Settings, SlotSettings, Tenant
 from mmcache.slots import Slots
+from mmcache.testing import FakeClock
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +57,8 @@ WORDS = {
 }
 BESIDE = ARMS[1:]
 NICE = 10
+PAGES_A_SECOND = 12.0
+"""Of rows `memory`: what two free cores export."""
 PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 QUOTA = 1 << 20
 BOOTSTRAP = 2000
@@ -105,8 +110,9 @@ class QoSTable(Table):
                 "payments are made-up texts, pages are video frames; popularity is Zipf 0.9, a tenth of the lookups "
                 "is for payments never seen",
                 "vectors of earlier payments are random ones, put there before a round",
+                f"rows `memory`: time and models ({PAGES_A_SECOND:.0f} pages a second, as on two free cores)",
             ),
-            (*rows(rounds), *_bounds(quick, models)),
+            (*rows(rounds), *under_pressure(30.0 if quick else 120.0, seeds[:3]), *_bounds(quick, models)),
         )
 
     def plot(self, result: Result, figure: Figure) -> None:
@@ -132,12 +138,14 @@ class QoSTable(Table):
         figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
 
 
-def open_cache(arm: str) -> Cache:
+def open_cache(arm: str, clock: Clock | None = None) -> Cache:
     """A cache for both tenants, as `arm` has it."""
     if arm == "open":
-        return Cache(memory=MEMORY_BYTES, policy="lru")
+        return Cache(memory=MEMORY_BYTES, policy="lru", clock=clock)
     slots = SlotSettings(SLOTS, batch_nice=0 if arm == "not-nice" else nice())
-    return Cache(memory=MEMORY_BYTES, policy="lru", tenants=TENANTS, settings=Settings(compute_slots=slots))
+    return Cache(
+        memory=MEMORY_BYTES, policy="lru", tenants=TENANTS, settings=Settings(compute_slots=slots), clock=clock
+    )
 
 
 @cache
@@ -247,6 +255,36 @@ def _rises(
         one, other = ([rng.choice(arm[at], len(arm[at])) for at in drawn] for arm in (alone, beside))
         found[n] = 100 * (_p99(other) / _p99(one) - 1)
     return found
+
+
+def under_pressure(seconds: float, seeds: Sequence[int]) -> list[Row]:
+    """Hits and admission of minutes of the same load in virtual time, where the export fills memory many times over."""
+    found: dict[str, list[Round]] = {arm: [] for arm in ("alone", "qos", "open")}
+    for seed in seeds:
+        load = draw(seed, seconds)
+        for arm, rounds in found.items():
+            clock = FakeClock()
+            with closing(open_cache(arm, clock)) as pool:
+                rounds.append(pressure(warmed(pool), load, clock.advance, 0.0 if arm == "alone" else PAGES_A_SECOND))
+    hits = {arm: [100 * float(np.mean(one.critical.hits)) for one in rounds] for arm, rounds in found.items()}
+    rows = [
+        Row.of(f"memory/critical/{arm}/hit", f"lookups hit, {WORDS[arm]}, in virtual time", "%", "higher", hits[arm])
+        for arm in found
+    ]
+    for arm, target in (("qos", 1.0), ("open", None)):
+        lost = [alone - beside for alone, beside in zip(hits["alone"], hits[arm], strict=True)]
+        words = f"critical hits lost, {WORDS[arm]}, in virtual time"
+        rows.append(Row.of(f"memory/critical/{arm}/hit-lost", words, "points", "lower", lost, target=target))
+    for arm in ("qos", "open"):
+        each = [100 * float(np.mean(one.batch.hits)) for one in found[arm]]
+        rows.append(Row.of(f"memory/batch/{arm}/hit", f"pages hit, {WORDS[arm]}, in virtual time", "%", "higher", each))
+    for who, tenant in (("critical", CRITICAL), ("batch", BATCH)):
+        each = [
+            100 * taken / max(1, taken + refused) for taken, refused in (one.stored[tenant] for one in found["qos"])
+        ]
+        words = "computed blocks that were stored, in virtual time"
+        rows.append(Row.of(f"memory/{who}/qos/admitted", words, "%", "higher", each))
+    return rows
 
 
 def _bounds(quick: bool, models: Models) -> list[Row]:

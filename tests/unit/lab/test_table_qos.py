@@ -9,7 +9,7 @@ import pytest
 
 from mmcache import Cache
 from mmcache.lab.qos_load import BATCH, CRITICAL, KNOWN, Load, Models, Round, Served, above_quota, draw, payment, run
-from mmcache.lab.table_qos import QUOTA, rows
+from mmcache.lab.table_qos import QUOTA, rows, under_pressure
 from mmcache.settings import Tenant
 
 MODELS = Models(lambda text: np.zeros(384, np.float32), lambda page: np.zeros((4, 4), np.float32))
@@ -77,6 +77,15 @@ def test_rows_compare_with_the_tenant_alone() -> None:
     assert found["batch/qos/pages"].ours == pytest.approx(20.0)
     assert found["critical/qos/admitted"].ours == pytest.approx(98.0)
     assert found["batch/qos/admitted"].ours == pytest.approx(25.0)
+
+
+def test_under_pressure_classes_keep_the_critical_hits() -> None:
+    found = {row.id: row for row in under_pressure(12.0, [0])}
+    assert found["memory/critical/qos/hit-lost"].met
+    lost = found["memory/critical/open/hit-lost"].ours
+    assert lost is not None
+    assert lost > 5.0
+    assert found["memory/critical/qos/admitted"].ours == 100.0
 
 
 def test_overtakings_are_counted_from_arrival() -> None:
