@@ -13,7 +13,7 @@
 
 enum { USES = 8, GAPS = 6, GAP_OCTAVES = 4, CLASSES = USES * GAPS, OCTAVES = 26 };
 enum { POOL = 16, SAMPLES = 64, WAYS = 8, GHOSTS = 3, MOST_USES = 1023 };
-enum { SCANS = 16, SCAN_LEAST = 128, MEMORY = 5, MEMORY_LEAST = 40000 };
+enum { SCANS = 16, SCAN_LEAST = 128, MEMORY = 5, MEMORY_LEAST = 10000, MEMORY_YOUNG = 3 };
 static const double PRIOR = 0.55, AGE_HITS = 1.0, MARGIN_HITS = 5.0, CLASS_HITS = 6.0, SLOPE = 0.01, SHIELD = 1e60, LEAST = 1e-30;
 static const double LEAST_COST = 1e-6, MOST_COST = 1e9, MOST_SIZE = 1e18;
 static const double BOOST[USES] = {1.0, 1.32, 1.55, 1.9, 2.51, 3.31, 4.37, 5.8}; /* about uses ** 0.4 */
@@ -238,11 +238,13 @@ static double faded(double value, double kept) /* to 0 in the end: denormal numb
 static void scan(Core *c)
 {
     uint32_t known = c->count + c->ghosts, wait = known / SCANS;
-    double memory = MEMORY * (double)known, kept;
+    double memory = MEMORY * (double)known, young = 0.5 * (double)c->clock, kept;
     for (uint32_t i = 0; i < c->count; i++) elapsed(c, c->entries[i].group, c->entries[i].last);
     for (uint32_t i = 0; i < c->sets * WAYS; i++)
         if (c->ghost_last[i]) elapsed(c, c->ghost_meta[i] & 63, c->ghost_last[i]);
     if (memory < MEMORY_LEAST) memory = MEMORY_LEAST;
+    if (young < MEMORY_YOUNG * (double)known) young = MEMORY_YOUNG * (double)known;
+    if (memory > young) memory = young; /* what is young may forget its first half */
     kept = memory / (memory + (double)(c->clock - c->scanned));
     for (int k = 0; k < CLASSES; k++)
         for (int b = 0; b < OCTAVES; b++) {
@@ -532,7 +534,7 @@ static PyObject *drop(Core *c, PyObject *key)
         if (c->newest == last) c->newest = slot;
         if (c->entries[slot].flags & POOLED) c->pool[pool_place(c, last)].slot = slot;
     }
-    if (c->count < c->room / 2) resize(c, c->count + c->count / 16 + 16);
+    if (c->count < c->room / 2 && c->room > 64) resize(c, c->count + c->count / 16 + 16);
     pool_refill(c);
     c->version++;
     Py_DECREF(gone_key);

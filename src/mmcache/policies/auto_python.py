@@ -188,7 +188,7 @@ class PythonCore:
         for last, group in self._ghosts:
             self._elapsed(group, last)
         known = len(self._entries) + self._ghosts.count
-        self._rates.fade(known, self._clock - self._scanned)
+        self._rates.fade(known, self._clock - self._scanned, self._clock)
         self._rates.learn()
         self._scanned = self._clock
         self._next_scan = self._clock + max(known // SCANS, SCAN_LEAST)

@@ -13,8 +13,9 @@ AGE_HITS, MARGIN_HITS, CLASS_HITS = 1.0, 5.0, 6.0
 """Pseudo-hits behind the prior of an age, of a margin at that age, of a class at that age."""
 BOOST = (1.0, 1.32, 1.55, 1.9, 2.51, 3.31, 4.37, 5.8)
 """Prior factor of a block that was used 1, 2, 3, 4, 8, 16, 32, 64 times: about uses to the power 0.4."""
-MEMORY, MEMORY_LEAST = 5, 40000
-"""Requests after which half is forgotten: so many times the blocks known, or at least so many."""
+MEMORY, MEMORY_LEAST, MEMORY_YOUNG = 5, 10000, 3
+"""Requests after which half is forgotten: so many times the blocks known, or at least so many; but no more than half of
+all requests so far (what is young may forget its first half), or so many times the blocks known."""
 
 LEAST = 1e-30
 """What fades below it is 0: denormal numbers would be slow for ever."""
@@ -58,9 +59,10 @@ class Rates:
         """A block of this class was used again at this age."""
         self.hits[group][octave(age)] += 1.0
 
-    def fade(self, known: int, requests: int) -> None:
-        """Forget some of it: `requests` went by, `known` blocks and ghosts are watched."""
-        memory = max(MEMORY * float(known), float(MEMORY_LEAST))
+    def fade(self, known: int, requests: int, clock: int) -> None:
+        """Forget some of it: of `clock` requests in all, `requests` are new; `known` blocks and ghosts are watched."""
+        young = max(0.5 * clock, MEMORY_YOUNG * float(known))
+        memory = min(max(MEMORY * float(known), float(MEMORY_LEAST)), young)
         kept = memory / (memory + requests)
         for table in (self.exposed, self.hits):
             for row in table:
