@@ -227,8 +227,8 @@ class Fill:
             self._store.emit(Failed("cache", f"not stored: {error!r}", key))
             return partial(same, value)
         self._store.catch_up()
-        if flight.doomed:  # invalidated while we stored: that put must not survive
-            self._store.drop([key])
+        if flight.doomed:  # invalidated while we stored: that put must not survive, nor what others read of it
+            self._store.forget([key])
         return make
 
     def follow(self, flight: Flight) -> Make | None:

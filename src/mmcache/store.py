@@ -42,7 +42,6 @@ from mmcache.tiers.memory import MemoryTier
 from mmcache.tiers.owed import OwedDrops
 from mmcache.tiers.write_behind import WriteBehind
 
-
 TOLD_AT_ONCE = 1024
 """Invalidated keys between two times that this process catches up: the ring that all share must not overrun it."""
 
@@ -109,15 +108,28 @@ class Store:
             self.changes.mark(lost)
             self.memory.drop(lost)
             written: set[Key] = set()
+            released: list[Callable[[], None]] = []
             for tier in self.lower:
                 if isinstance(tier, WriteBehind):
-                    written |= tier.forget(keys)
+                    written |= self._forget_on_its_way(tier, keys, released)
             self.memory.caught_up(broadcast.seen)
+        for done in released:  # without the lock: who replaced a block tells others now, and catches up before it does
+            done()
         if written:  # readable for a moment after they were invalidated: whoever read them must forget them
             self._tell([*written])
         if made:
             self.invalidate([*made])
         return self.memory.seen
+
+    def _forget_on_its_way(
+        self, tier: WriteBehind, keys: list[Key] | None, released: list[Callable[[], None]]
+    ) -> set[Key]:
+        try:
+            return tier.forget(keys, released)
+        except Exception as error:  # noqa: BLE001 - whatever a tier raises, hits go on; the debt is remembered
+            self._owed[id(tier)].add(keys or [])
+            self.emit(Failed(tier.name, f"drop failed: {error!r}"))
+            return set(keys or ())
 
     def find_near(self, keys: Sequence[Key], *, counted: bool = True, stale: bool = False) -> list[Lookup]:
         """Look keys up in memory alone; never blocks for long."""
@@ -228,7 +240,10 @@ class Store:
             if deadline is not None and deadline <= now:
                 self.drop([key])
                 return Kept(make, False)
-            near = kept = self._report(key, self.memory, self.memory.put([frame], [deadline], unless)[0], facts)
+            refused = self.memory.put([frame], [deadline], unless)[0]
+            near = kept = self._report(key, self.memory, refused, facts)
+            if refused is RefuseReason.INVALIDATED:
+                return Kept(make, False)
             for tier in self.lower:
                 hand = None if handed_over else partial(self._written, key, scope, done)
                 taken, handed = self._put_below(tier, frame, deadline, facts, hand)
@@ -309,13 +324,14 @@ class Store:
             self._doom(going)
             ordered = [*going]
             for start in range(0, len(ordered), TOLD_AT_ONCE):
-                dropped += self._forget(ordered[start : start + TOLD_AT_ONCE])
+                dropped += self.forget(ordered[start : start + TOLD_AT_ONCE])
             for key in going:
                 self.emit(Invalidated(key))
         return dropped
 
-    def _forget(self, keys: list[Key]) -> int:
-        """Told first, so that nobody writes them any more; dropped; and told again, for whoever read them meanwhile."""
+    def forget(self, keys: list[Key]) -> int:
+        """Drop `keys` here and in every process of this machine; how many were held. Told first, so that nobody writes
+        them any more; dropped; and told again, for whoever read them meanwhile."""
         self._tell(keys)
         dropped = self.drop(keys)
         self._tell(keys)

@@ -150,15 +150,19 @@ class WriteBehind:
                 done()
         return True
 
-    def forget(self, keys: Collection[Key] | None) -> set[Key]:
-        """Other processes invalidated `keys` (None = all): drop what is on its way; which may have been written."""
+    def forget(self, keys: Collection[Key] | None, released: list[Done]) -> set[Key]:
+        """Other processes invalidated `keys` (None = all): drop what is on its way; which may have been written.
+
+        To `released` are added the `done` of what was waiting: for the caller to call without locks of its own, because
+        they may look for invalidations themselves.
+        """
         with self._changed:
             if keys is None:
                 keys = [*self._pending, *self._last]
             waiting = [key for key in keys if key in self._pending]
             written = self._last.intersection(keys)
         if waiting or written:
-            self.drop({*waiting, *written})
+            self._drop({*waiting, *written}, released)
         return written
 
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
@@ -187,8 +191,14 @@ class WriteBehind:
 
     def drop(self, keys: Iterable[Key]) -> int:
         """See `Tier.drop`."""
-        keys = list(keys)
         released: list[Done] = []
+        try:
+            return self._drop(list(keys), released)
+        finally:
+            for done in released:
+                done()
+
+    def _drop(self, keys: Collection[Key], released: list[Done]) -> int:
         waiting = 0
         with self._changed:
             for key in keys:
@@ -197,8 +207,6 @@ class WriteBehind:
                     self._pending_bytes -= held[0].size
                     if held[2] is not None:
                         released.append(held[2])
-        for done in released:
-            done()
         with self._write_lock:
             return max(waiting, self.inner.drop(keys))
 

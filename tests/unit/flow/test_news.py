@@ -1,0 +1,101 @@
+"""News of other processes' invalidations while this one stores: nothing outdated stays, nobody waits for himself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmcache import Cache, Key
+from mmcache.model.event import Failed
+from mmcache.model.frame import Frame
+from mmcache.tiers.base import Deadline
+
+
+def text(cache: Cache, name: str = "k") -> Key:
+    return cache.key(name, modality="text", signature="v1")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Cache, Cache]]:
+    with Cache(tmp_path) as one, Cache(tmp_path) as other:
+        yield one, other
+
+
+def test_a_replacement_that_another_process_invalidates_while_it_waits_does_not_lock_up(
+    pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    key = text(one)
+    one.put(key, "first")
+    one.flush()
+    go, entered = threading.Event(), threading.Event()
+    disk: Any = one._disk
+    real = disk.put
+
+    def put(frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> Any:
+        entered.set()
+        assert go.wait(10)
+        return real(frames, deadlines)
+
+    monkeypatch.setattr(disk, "put", put)
+    one.put(text(one, "2"), "being written")
+    assert entered.wait(10)
+    one.put(key, "second")  # it waits to be written, and then others are told
+    other.invalidate(text(other))
+    found: list[object] = []
+    reader = threading.Thread(target=lambda: found.append(one.peek(key)), daemon=True)
+    reader.start()
+    for _ in range(1000):  # what was waiting is dropped before the write that is on its way is waited for
+        if key not in one._store.lower[0]._pending:  # type: ignore[attr-defined]
+            break
+        reader.join(0.01)
+    go.set()
+    reader.join(10)
+    assert found == [None]
+    one.flush()
+    assert one.get(key) is None
+    assert other.get(text(other)) is None
+
+
+def test_what_was_invalidated_while_it_was_stored_leaves_who_read_it_meanwhile_too(
+    pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    key = text(one)
+    text(other)
+    behind: Any = one._store.lower[0]
+    real = behind.put_then
+
+    def put_then(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        one.invalidate(key)
+        taken = real(*arguments)
+        one.flush()
+        assert other.get(key) == "outdated"  # too early to know better
+        return taken
+
+    monkeypatch.setattr(behind, "put_then", put_then)
+    assert one.get_or_compute(key, lambda: "outdated") == "outdated"
+    assert (one.get(key), other.get(key)) == (None, None)
+
+
+def test_an_invalidation_that_the_disk_cannot_follow_fails_no_hit(
+    pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    key = text(one)
+    one.put(key, "kept")
+    one.flush()
+    behind: Any = one._store.lower[0]
+
+    def forget(*arguments: object) -> Any:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(behind, "forget", forget)
+    other.invalidate(text(other, "2"))
+    assert one.get(key) == "kept"
+    assert "the disk is gone" in str([event for event in one.events.recent() if isinstance(event, Failed)])
