@@ -43,7 +43,12 @@ class PoliciesTable(Table):
         "object and byte miss ratios, are in policies.csv. `at most` is an upper bound on what any cache could save, "
         "by a linear programme that knows the future (PFOO-L, tightened by prices of space for parts of the trace); "
         "where all blocks weigh the same, Belady's exact optimum stands there. The traces carry neither modalities nor "
-        "costs: with `encoder`, each block draws them for a seed."
+        "costs: with `encoder`, each block draws them for a seed. They have no attention entropies either, without "
+        "which `entropy-lfu` is LFU. `lru` and `LRU` are two implementations of one policy, ours and libCacheSim's: "
+        "that they agree in every cell is a check of the replay. LHD and Cacheus draw random numbers, and differ a "
+        "little from run to run. A gap below 1 point is noise; where `auto` is not the first, as in the largest memory "
+        "on mooncake and w106, its row is negative. The summary takes the mean of the seeds: in one of three, `auto` "
+        "is more than a point behind GDSF+cost on adaptsize at 1 %, where ninety blocks carry half of the cost."
     )
 
     def __init__(self) -> None:
