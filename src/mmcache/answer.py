@@ -80,7 +80,7 @@ class Answers:
         """The stored value, or `compute()`'s, stored."""
         if bypass:
             self._count_bypass(key)
-            return self._fill.timed(compute)[0]
+            return self._fill.timed(compute, tenant=self._tenant(key))[0]
         return self.settle(key, self.look_up([key], settled=True)[0], compute, ttl=ttl)
 
     def settle(self, key: Key, look: Lookup, compute: Callable[[], Any], *, ttl: float | None = None) -> Any:
@@ -94,7 +94,7 @@ class Answers:
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
-        return self._checked(key, look, self._fill.timed(compute)[0], ttl, then)
+        return self._checked(key, look, self._fill.timed(compute, tenant=self._tenant(key))[0], ttl, then)
 
     async def answer_async(
         self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
@@ -102,7 +102,7 @@ class Answers:
         """The async twin of `answer`."""
         if bypass or self.mode == "off":
             self._count_bypass(key)
-            return (await self._fill.timed_async(compute))[0]
+            return (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0]
         look = await self._look_up_async(key)
         if look.make is None:
             return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
@@ -111,7 +111,7 @@ class Answers:
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
-        return self._checked(key, look, (await self._fill.timed_async(compute))[0], ttl, then)
+        return self._checked(key, look, (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0], ttl, then)
 
     async def _look_up_async(self, key: Key) -> Lookup:
         """Memory in place; what may block, in a thread."""
@@ -135,19 +135,28 @@ class Answers:
         if bypass or self.mode == "off":
             for request in requests:
                 self._count_bypass(request.key)
-            return self._fill.timed(lambda: compute(requests), len(requests))[0] if requests else []  # type: ignore[return-value]
+            if not requests:
+                return []
+            tenant = self._tenant(requests[0].key)
+            return self._fill.timed(lambda: compute(requests), len(requests), tenant)[0]  # type: ignore[return-value]
         looks = self.look_up([request.key for request in requests])
         makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
         missing = {r.key: r for r in requests if r.key not in makes}
         due = {r.key: r for r in requests if r.key in makes and self._check_due()}
         then = self._store.changes.now
         if due:
-            values = self._fill.timed(lambda: compute(list(due.values())), len(due))[0]
+            tenant = self._tenant(next(iter(due)))
+            values = self._fill.timed(lambda: compute(list(due.values())), len(due), tenant)[0]
             for (key, _), value in zip(due.items(), values, strict=True):  # type: ignore[call-overload]
                 look = next(one for r, one in zip(requests, looks, strict=True) if r.key == key)
                 makes[key] = partial(same, self._checked(key, look, value, ttl, then))
         makes |= self._fill.run_many({key: (r.scope, r) for key, r in missing.items()}, compute, ttl)
         return [makes[request.key]() for request in requests]
+
+    def _tenant(self, key: Key) -> str | None:
+        """Whose compute slot a recomputation takes; None = none: switched off, nothing of the cache may delay."""
+        scope = self._scopes.find(key)
+        return None if self.mode == "off" or scope is None else scope.tenant
 
     def _check_due(self) -> bool:
         return self.mode == "shadow" or (self.verify_share > 0.0 and random.random() < self.verify_share)

@@ -17,7 +17,7 @@ from mmcache import Cache, Key
 from mmcache.admission.qos import QoS
 from mmcache.model.errors import SettingsError
 from mmcache.niceness import check_nice
-from mmcache.settings import Tenant
+from mmcache.settings import Settings, Tenant
 from mmcache.slots import Slots, lent
 from mmcache.testing import FakeClock
 
@@ -361,3 +361,34 @@ def test_a_storm_of_crossing_computations_ends() -> None:
 
         calls = [pool.submit(cache.get_or_compute, keys[n], partial(compute, n)) for n in reversed(range(24))]
         assert [call.result(PATIENT) for call in calls] == [plain(n) for n in reversed(range(24))]
+
+
+@pytest.mark.parametrize(("mode", "bypass", "taken"), [("on", True, 1), ("shadow", False, 1), ("off", False, 0)])
+def test_recomputations_take_a_slot_unless_the_cache_is_off(mode: Any, bypass: bool, taken: int) -> None:
+    with limited(1) as (cache, slots):
+        key = make_key(cache, "k")
+        cache.put(key, "old")
+        cache.switch(mode)
+        seen: list[int] = []
+
+        def compute() -> str:
+            seen.append(slots.taken_now)
+            return "new"
+
+        assert cache.get_or_compute(key, compute, bypass=bypass) == "new"
+        asyncio.run(cache.a.get_or_compute(key, compute, bypass=bypass))
+        assert seen == [taken, taken]
+        cache.switch("on")
+
+
+def test_a_setting_limits_computations() -> None:
+    with Cache(settings=Settings(compute_slots=1), tenants=TENANTS) as cache, ThreadPoolExecutor(2) as pool:
+        first, second = Gate(), Gate()
+        done = [
+            pool.submit(cache.get_or_compute, make_key(cache, str(n)), gate) for n, gate in enumerate((first, second))
+        ]
+        assert first.entered.wait(PATIENT) or second.entered.wait(0)
+        assert not (first.entered.is_set() and second.entered.is_set())
+        first.release.set()
+        second.release.set()
+        assert [future.result(PATIENT) for future in done] == ["", ""]
