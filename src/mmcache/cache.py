@@ -105,8 +105,8 @@ class Cache:
             settings = replace(settings, memory=replace(settings.memory, limit_bytes=parse_bytes(memory)))
         if mode not in ("on", "shadow", "off"):
             raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
-        if not 0.0 <= verify_share <= 1.0:
-            raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share}")
+        if not (isinstance(verify_share, int | float) and 0.0 <= verify_share <= 1.0):
+            raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share!r}")
         self.tenant, self.namespace = tenant, namespace
         self.events = Events()
         self.memo: Memo = LocalMemo()
@@ -279,6 +279,8 @@ class Cache:
         """
         self._check_open()
         parse_ttl(ttl)
+        if not (math.isfinite(cost) and cost >= 0):
+            raise SettingsError(f"a cost is a finite number of seconds, 0 or more, not {cost!r}")
         scope = self.scopes.require(key)
         if self.mode == "off":
             return False
@@ -294,9 +296,12 @@ class Cache:
             self.scopes.check(key)
         return self._store.invalidate(wanted)
 
-    def link(self, parent: Key, children: Iterable[Key]) -> None:
+    def link(self, parent: Key, children: Key | Iterable[Key]) -> None:
         """Say that `parent` (an answer, a fused block) was made from `children`: invalidating one drops it too."""
-        children = list(children)
+        self._check_open()
+        children = [children] if isinstance(children, Key) else list(children)
+        for key in (parent, *children):
+            self.scopes.check(key)
         self._references.link(parent, children)
         self._store.memory.refresh(children)
         if surplus := self._references.surplus():

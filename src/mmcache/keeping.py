@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from mmcache.settings import SlotSettings, Tenant
 from mmcache.slots import Slots
 from mmcache.ttl.base import Lifetime
 from mmcache.ttl.refresh import early, window
+
+_ASKED: dict[str, type] = {"policies": Policy, "admission": Admission, "ttl": Lifetime, "refs": References}
 
 
 class LockedLifetime:
@@ -76,11 +79,14 @@ class Keeping:
         grace_seconds: float,
     ) -> Keeping:
         """From what `Cache` was given: names of plug-ins, or objects. Raises `SettingsError`, `UnknownPluginError`."""
-        if not (grace_seconds >= 0.0 and early_refresh >= 0.0):
-            raise SettingsError(
-                f"stale_while_revalidate and early_refresh are 0 or more, not {grace_seconds} and {early_refresh}"
-            )
-        tenants = tenants or {}
+        for name, value in (("stale_while_revalidate", grace_seconds), ("early_refresh", early_refresh)):
+            if not (isinstance(value, int | float) and value >= 0.0):
+                raise SettingsError(f"{name} is a number, 0 or more, not {value!r}")
+        if early_refresh == math.inf:
+            raise SettingsError("early_refresh is finite: with infinity every lookup would compute")
+        tenants = {} if tenants is None else tenants
+        if not isinstance(tenants, Mapping):
+            raise SettingsError(f'tenants are like {{"payments": Tenant("critical")}}, not {tenants!r}')
         for name, tenant in tenants.items():
             if not isinstance(tenant, Tenant):
                 raise SettingsError(f'tenants are like {{"payments": Tenant("critical")}}, not {name!r}: {tenant!r}')
@@ -109,7 +115,9 @@ class Keeping:
         """Compute slots that the admission ranks; where it ranks nobody, `qos` does."""
         if wanted is None:
             return None
-        settings = SlotSettings(wanted) if isinstance(wanted, int) else wanted
+        settings = wanted if isinstance(wanted, SlotSettings) else SlotSettings(wanted)
+        if not isinstance(settings.count, int):
+            raise SettingsError(f"compute_slots is a whole number, a SlotSettings or None, not {settings.count!r}")
         ranks = self.admission
         if not isinstance(ranks, Ranks):
             ranks = plugins.load("admission", "qos")()
@@ -119,7 +127,7 @@ class Keeping:
 
     def refresh_window(self, cost: float) -> float:
         """Seconds before its deadline from which a block that took `cost` seconds may be refreshed early."""
-        return window(cost, self.early_refresh) if self.early_refresh else 0.0
+        return window(cost, self.early_refresh) if 0.0 < cost < math.inf else 0.0
 
     def due(self, deadline: float | None, cost: float, now: float) -> bool:
         """Whether the caller that found a live block should refresh it: drawn, likelier the nearer its end."""
@@ -136,7 +144,14 @@ def _fair(policy: str | Policy, tenants: Mapping[str, Tenant]) -> FairShare:
 
 
 def _plugged(kind: str, choice: Any) -> Any:
-    return plugins.load(kind, choice)() if isinstance(choice, str) else choice
+    if isinstance(choice, str):
+        return plugins.load(kind, choice)()
+    asked = _ASKED[kind]
+    if isinstance(choice, type):
+        raise SettingsError(f"{kind}: give a {asked.__name__} or its name, not the class {choice.__name__} itself")
+    if not isinstance(choice, asked):
+        raise SettingsError(f"{kind}: {choice!r} has not the methods of a {asked.__name__}")
+    return choice
 
 
 def _lifetime(ttl: float | str | Lifetime | None) -> Any:

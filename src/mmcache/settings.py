@@ -82,7 +82,7 @@ class Tenant:
     quota: int | str | None = None
 
     def __post_init__(self) -> None:
-        if self.service not in CLASS_WEIGHTS:
+        if not isinstance(self.service, str) or self.service not in CLASS_WEIGHTS:
             raise SettingsError(f"a tenant is one of {', '.join(CLASS_WEIGHTS)}, not {self.service!r}")
         _ = self.quota_bytes
 

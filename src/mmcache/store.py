@@ -237,7 +237,7 @@ class Store:
                 return Kept(make, False)
             self.changes.mark([key])
             deadline = self.keeping.lifetime.deadline(key, facts, now) if ttl is None else now + ttl
-            if deadline is not None and deadline <= now:
+            if deadline is not None and not deadline > now:  # nor what is no number
                 self.drop([key])
                 return Kept(make, False)
             refused = self.memory.put([frame], [deadline], unless)[0]

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmcache.model.key import Key
+from mmcache.settings import parse_ttl
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -48,6 +49,7 @@ class AsyncCache:
         bypass: bool = False,
     ) -> object:
         """See `Cache.get_or_compute`; `compute` may be a coroutine function or a plain one (run in a thread)."""
+        parse_ttl(ttl)
         return await self._cache.answers.answer_async(key, compute, ttl=ttl, bypass=bypass)
 
     async def invalidate(self, keys: Key | Iterable[Key]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mmcache.model.event import Evicted, Refused
 from mmcache.policies.lru import LRU
 from mmcache.settings import MemorySettings, read_config
 from mmcache.testing import FakeClock
+from mmcache.ttl.fixed import FixedTTL
 
 BLOCK = np.zeros(2000, np.uint8)
 
@@ -167,14 +169,25 @@ def test_a_batch_tenant_cannot_push_out_a_critical_one() -> None:
     [
         ({"tenants": {"a": "critical"}}, "tenants are like"),
         ({"tenants": {"a": Tenant()}, "policy": LRU()}, "by name"),
+        ({"tenants": ["a"]}, "tenants are like"),
+        ({"policy": LRU}, "not the class LRU"),
+        ({"policy": 5}, "has not the methods of a Policy"),
+        ({"references": 5}, "has not the methods of a References"),
+        ({"ttl": FixedTTL}, "not the class FixedTTL"),
+        ({"stale_while_revalidate": "30"}, "0 or more"),
+        ({"settings": Settings(early_refresh=math.inf)}, "finite"),
+        ({"settings": Settings(compute_slots=2.5)}, "whole number"),  # type: ignore[arg-type]
+        ({"verify_share": "half"}, "between 0 and 1"),
     ],
 )
-def test_wrong_tenants_are_refused(options: dict[str, Any], match: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(SettingsError, match=match):
         Cache(**options)
 
 
-@pytest.mark.parametrize(("arguments", "match"), [(("gold",), "one of"), (("batch", "4 XB"), "not a size")])
+@pytest.mark.parametrize(
+    ("arguments", "match"), [(("gold",), "one of"), ((["batch"],), "one of"), (("batch", "4 XB"), "not a size")]
+)
 def test_a_tenant_that_makes_no_sense_is_refused(arguments: tuple[Any, ...], match: str) -> None:
     with pytest.raises(SettingsError, match=match):
         Tenant(*arguments)

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from mmcache import Cache, Key, Settings
+from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
 from mmcache.model.event import Failed
 from mmcache.testing import FakeClock
+from mmcache.ttl.fixed import FixedTTL
 
 COST = 2.0
 """Seconds that the model is said to take."""
@@ -243,3 +245,34 @@ def test_shadow_mode_always_computes(monkeypatch: pytest.MonkeyPatch) -> None:
         for seconds in (99, 2, 20):
             clock.advance(seconds)
             assert cache.get_or_compute(key, compute) == "computed"
+
+
+@pytest.mark.parametrize("cost", [-10.0, float("nan"), float("inf")])
+def test_no_cost_makes_a_block_outlive_its_end(cost: float) -> None:
+    clock = FakeClock()
+    cache, key = make(clock)
+    with cache:
+        with pytest.raises(SettingsError, match="a cost is"):
+            cache.put(key, "old", cost=cost)
+        cache._store.put(key, cache.scopes.require(key), "old", cost=cost, ttl=5.0, done=lambda: None)
+        clock.advance(5)
+        assert cache.get_or_compute(key, lambda: "new") == "new"
+
+
+class Timeless(FixedTTL):
+    def deadline(self, key: Key, facts: Facts, now: float) -> float | None:
+        return float("nan")
+
+
+def test_a_deadline_that_is_no_number_is_over() -> None:
+    cache = Cache(ttl=Timeless())
+    with cache:
+        key = cache.key("k", modality="text", signature="v1")
+        assert cache.get_or_compute(key, lambda: "value") == "value"
+        assert cache.get(key) is None
+
+
+def test_the_async_twin_refuses_what_is_no_lifetime() -> None:
+    cache, key = make(FakeClock())
+    with cache, pytest.raises(SettingsError, match="ttl"):
+        asyncio.run(cache.a.get_or_compute(key, lambda: "value", ttl=float("nan")))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmcache import Cache
+from mmcache import Cache, InvalidInputError
 from mmcache.model.key import Key
 from mmcache.refs.counted import CountedReferences
 from mmcache.settings import DiskSettings, Settings
@@ -169,3 +169,15 @@ def test_a_change_that_reaches_thousands_leaves_the_others_alone(tmp_path: Path)
         assert cache.peek(other) is not None
         assert cache.peek(friend) is not None
         assert cache.explain(other).references == 1
+
+
+def test_a_link_names_keys() -> None:
+    with Cache(memory="1MiB") as cache:
+        answer, picture = (cache.key(name, modality="text", signature="v1") for name in ("answer", "picture"))
+        cache.put(answer, 1)
+        cache.link(answer, picture)  # one alone is as good as a list of it
+        cache.invalidate(picture)
+        assert cache.get(answer) is None
+        for wrong in (("answer", [picture]), (answer, ["picture"])):
+            with pytest.raises(InvalidInputError):
+                cache.link(*wrong)
