@@ -72,7 +72,7 @@ def test_rows_hold_ours_against_the_fixed_lifetime_that_is_as_stale() -> None:
     def outcome(hits: float, stale: float) -> Outcome:
         return Outcome(hits, dict.fromkeys(LATENCY, hits), 0.2, stale, 0.0, hits)
 
-    arms = {name: [outcome(0.8, 0.02)] for name in ARMS}
+    arms = {name: [outcome(0.8, (0.01 * 0.03) ** 0.5)] for name in ARMS}
     fixed = {2.0: [outcome(0.6, 0.01)], 8.0: [outcome(0.8, 0.03)]}
     found = {row.id: row for row in rows(arms, fixed)}
     assert found[f"hindsight/{OURS}/hits"].ours == pytest.approx(10.0)
