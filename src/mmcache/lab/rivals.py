@@ -8,8 +8,9 @@ on three traces: no request differed.
 Its W-TinyLFU and Cacheus take the bytes of the cache for a number of blocks where they size their sketch, their ageing
 and their learning. So sizes are given in units of their greatest common divisor: blocks, where all weigh the same.
 Where they do not, its W-TinyLFU hardly ages, and refuses what is larger than its window, 1 % of the cache;
-`lab.tinylfu` does neither, and contends beside it. LHD and Cacheus draw random numbers without a seed: they differ a
-little from run to run.
+`lab.tinylfu` does neither, and contends beside it. Its LHD learns once in 2²⁰ requests, so on shorter traces it stands
+at its first guess, and its rows say little. LHD and Cacheus draw random numbers without a seed: they differ a little
+from run to run.
 """
 
 from __future__ import annotations
