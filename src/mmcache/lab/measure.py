@@ -108,9 +108,14 @@ def memcpy(nbytes: int) -> Callable[[], object]:
     return lambda: np.copyto(target, source)
 
 
+COMPILED = ("mmcache.codecs._kernels", "mmcache.tiers._hit_index", "mmcache.policies._auto")
+
+
 def machine() -> str:
     """One line on what the figures were measured on."""
-    compiled = accelerated() and all(map(find_spec, ("mmcache.codecs._kernels", "mmcache.tiers._hit_index")))
+    compiled = accelerated() and all(
+        map(find_spec, ("mmcache.codecs._kernels", "mmcache.tiers._hit_index", "mmcache.policies._auto"))
+    )
     return (
         f"{os.cpu_count()} cores {platform.machine()}, {platform.system()}, "
         f"{platform.python_implementation()} {platform.python_version()}, numpy {np.__version__}, "
