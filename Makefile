@@ -56,7 +56,7 @@ test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real m
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 bench: $(VENV)/.test-ready  ## fills docs/results
-	$(BIN)/mmcache lab run keys blocks codec coldstart
+	$(BIN)/mmcache lab run keys blocks codec coldstart policies boundary ttl decay clock refs qos
 	$(BIN)/mmcache bench all
 	$(BIN)/mmcache demo --results docs/results
 
