@@ -29,10 +29,12 @@ class _Refresh:
     make: Make
     led: tuple[Flight, Released] | None = None
     """The flight that this caller leads, and its claim; None = another caller or process is at it."""
+    new: bool = False
+    """`make` gives a newer value than the one that was looked up."""
 
 
 class Revalidation:
-    """Decides who refreshes, and does it. Whatever fails, the caller gets the value that is there."""
+    """Decides who refreshes, and does it. Whatever fails, the caller gets the value that is there, while it may be."""
 
     def __init__(
         self, store: Store, fill: Fill, flights: SingleFlight, claims: Claims | None, keeping: Keeping, clock: Clock
@@ -50,7 +52,7 @@ class Revalidation:
             if attempt.led is not None:
                 value, seconds = self._fill.timed(compute, tenant=scope.tenant)
                 flight, claim = attempt.led
-                attempt.make = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+                attempt.make, attempt.new = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over()), True
         return attempt.make
 
     async def run_async(
@@ -61,7 +63,7 @@ class Revalidation:
             if attempt.led is not None:
                 value, seconds = await self._fill.timed_async(compute, tenant=scope.tenant)
                 flight, claim = attempt.led
-                attempt.make = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+                attempt.make, attempt.new = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over()), True
         return attempt.make
 
     @contextmanager
@@ -78,19 +80,28 @@ class Revalidation:
                 if claimed and not self._renewed(key, look, attempt):
                     attempt.led = flight, claim
                 yield attempt
-        except Exception as error:  # noqa: BLE001 - the model may raise anything; what is there is served
+        except Exception as error:
             self._flights.fail(flight, error)
+            if flight.doomed or self._gone(look):
+                raise
             self._store.emit(Failed("refresh", f"the old value is served: {error!r}", key))
             return
         except BaseException:
             self._flights.abandon(flight)
             raise
-        self._flights.land(flight, attempt.make)
+        if attempt.new:
+            self._flights.land(flight, attempt.make)
+        else:  # who came meanwhile may not be served what is there: since the lookup it may have been invalidated
+            self._flights.abandon(flight)
+
+    def _gone(self, look: Lookup) -> bool:
+        """Whether what was found may not even be served stale any more: computing, and failing, may take long."""
+        return look.deadline is not None and look.deadline + self._keeping.grace_seconds <= self._clock.monotonic()
 
     def _renewed(self, key: Key, look: Lookup, attempt: _Refresh) -> bool:
-        """Whether somebody stored a newer one since the lookup, which then is what the caller gets."""
-        now = self._store.find([key], counted=False)[0]
-        if now.make is None or now.deadline == look.deadline:
+        """Whether somebody, maybe another process, stored a newer one since the lookup: what the caller gets then."""
+        found = self._store.find_other(key, look)
+        if found is None:
             return False
-        attempt.make = now.make
+        attempt.make, attempt.new = found, True
         return True

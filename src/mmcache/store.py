@@ -147,14 +147,29 @@ class Store:
             for i, look in zip(missing, self._find_below(tier, [keys[i] for i in missing]), strict=True):
                 if look.make is not None or (not found[i].stale and more_telling(look.reason, found[i].reason)):
                     found[i] = look
+        for key, look in zip(keys, found, strict=True):
+            if counted and look.stale:
+                self.memory.used(key)
         return [self.name_miss(key, look) for key, look in zip(keys, found, strict=True)]
 
+    def find_other(self, key: Key, known: Lookup) -> Make | None:
+        """The maker of a block of `key` that is alive and not the one that was found before, from any tier."""
+
+        def other(look: Lookup) -> bool:
+            return look.make is not None and _created(look) != _created(known)
+
+        looks = self.find_near([key], counted=False)
+        looks += (self._find_below(tier, [key])[0] for tier in self.lower if not any(map(other, looks)))
+        return next((look.make for look in looks if other(look)), None)
+
     def _find_near(self, key: Key, counted: bool, stale: bool) -> Lookup:
-        entry = self.memory.entry(key, counted=counted, stale=stale)
+        entry = self.memory.entry(key, stale=stale)
         if isinstance(entry, MissReason):
             return Lookup(None, reason=entry)
         value, make, deadline, frame, _, _ = entry
         over = stale and deadline is not None and deadline <= self._clock.monotonic()
+        if counted and not over:
+            self.memory.used(key)
         return Lookup(make or (lambda: value), self.memory.name, frame=frame, deadline=deadline, stale=over)
 
     def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
@@ -378,3 +393,8 @@ class Store:
                 action(tier)
             except (MMCacheError, OSError) as error:
                 self.emit(Failed(tier.name, str(error)))
+
+
+def _created(look: Lookup) -> float | None:
+    """When its frame was made: the same at every read, which a deadline that was translated between clocks is not."""
+    return None if look.frame is None else look.frame.header.created

@@ -57,7 +57,7 @@ def through_the_tier(trace: Trace, policy: Policy, limit: int, charges: list[int
     for block, moment in zip(trace.ids.tolist(), trace.times.tolist(), strict=True):
         clock.advance(max(0.0, started + moment - clock.monotonic()))
         key, facts = trace.keys[block], trace.facts[block]
-        hit = not isinstance(tier.entry(key), MissReason)
+        hit = not isinstance(tier.get([key])[0], MissReason)
         hits.append(hit)
         if not hit:
             tier.put([framed(key, facts, charges[block])], [None])

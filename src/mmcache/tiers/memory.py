@@ -128,6 +128,9 @@ class MemoryTier:
         """See `Tier.get`. Counts a hit for each key found."""
         self.check_open()
         entries = [self.entry(key) for key in keys]
+        for key, entry in zip(keys, entries, strict=True):
+            if not isinstance(entry, MissReason):
+                self.used(key)
         return [e if isinstance(e, MissReason) else Found(e[3], e[2]) for e in entries]
 
     def look(self, key: Key) -> Found | MissReason:
@@ -138,9 +141,13 @@ class MemoryTier:
         ended = entry[2] is not None and entry[2] <= self._clock.monotonic()
         return MissReason.EXPIRED if ended else Found(entry[3], entry[2])
 
-    def entry(self, key: Key, *, counted: bool = True, stale: bool = False) -> Entry | MissReason:
-        """The entry of `key`, or why there is none. `counted`: as a hit, and a use. `stale`: also when it is over but
-        within its grace."""
+    def used(self, key: Key) -> None:
+        """Count a hit of `key`, and a use."""
+        self._index.touched(key)
+
+    def entry(self, key: Key, *, stale: bool = False) -> Entry | MissReason:
+        """The entry of `key`, or why there is none; counts nothing. `stale`: also when it is over but within its
+        grace."""
         entry = self._entries.get(key)
         if entry is None:
             return MissReason.ABSENT
@@ -151,8 +158,6 @@ class MemoryTier:
                 self._expire(key, entry)
             if not (kept and stale):
                 return MissReason.EXPIRED
-        if counted:
-            self._index.touched(key)
         return entry
 
     def _expire(self, key: Key, entry: Entry) -> None:

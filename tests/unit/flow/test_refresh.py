@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import pytest
 from mmcache import Cache, Key, Settings
 from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
-from mmcache.model.event import Failed
-from mmcache.testing import FakeClock
+from mmcache.model.event import Failed, MissReason
+from mmcache.policies.lru import LRU
+from mmcache.settings import MemorySettings
+from mmcache.testing import FakeClock, WholeThaw
+from mmcache.tiers.base import Found
+from mmcache.tiers.memory import MemoryTier
 from mmcache.ttl.fixed import FixedTTL
 
 COST = 2.0
@@ -276,3 +281,95 @@ def test_the_async_twin_refuses_what_is_no_lifetime() -> None:
     cache, key = make(FakeClock())
     with cache, pytest.raises(SettingsError, match="ttl"):
         asyncio.run(cache.a.get_or_compute(key, lambda: "value", ttl=float("nan")))
+
+
+@pytest.mark.parametrize("why", ["too late", "invalidated"])
+def test_a_refresh_that_fails_when_nothing_is_there_any_more_raises(why: str) -> None:
+    clock = FakeClock()
+    cache, key = make(clock, stale_while_revalidate=10)
+
+    def broken() -> str:
+        if why == "too late":
+            clock.advance(10)
+        else:
+            cache.invalidate(key)
+        raise LookupError("the model is away")
+
+    with cache:
+        cache.put(key, "old", cost=COST)
+        clock.advance(101)
+        with pytest.raises(LookupError):
+            cache.get_or_compute(key, broken)
+
+
+def test_who_comes_after_an_invalidation_is_not_served_what_an_earlier_lookup_found(tmp_path: Path) -> None:
+    clock = FakeClock()
+    cache, key = make(clock, root=tmp_path, stale_while_revalidate=10)
+    claims: Any = cache._disk.claims  # type: ignore[union-attr]
+    fill: Any = cache.answers._fill
+    acquire, follow, follows = claims.acquire, fill.follow, threading.Event()
+    with cache, ThreadPoolExecutor(1) as pool:
+        cache.put(key, "old", cost=COST)
+        clock.advance(101)
+        look = cache.answers.look_up([key], settled=True)[0]
+        cache.invalidate(key)
+        later = []
+
+        def following(*arguments: Any) -> Any:
+            follows.set()
+            return follow(*arguments)
+
+        def taken(wanted: Key) -> bool:
+            claims.acquire, fill.follow = acquire, following
+            later.append(pool.submit(cache.get_or_compute, key, lambda: "new"))
+            assert follows.wait(10)
+            return False  # another process is at it
+
+        claims.acquire = taken
+        assert cache.answers.settle(key, look, forbidden) == "old"  # it asked before
+        assert later[0].result(10) == "new"
+
+
+@pytest.mark.parametrize("after", [99.0, 101.0])
+def test_what_another_process_refreshed_is_taken_and_counted_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: float
+) -> None:
+    always(monkeypatch, 0.0)
+    clock = FakeClock()
+    one, key = make(clock, root=tmp_path, stale_while_revalidate=10)
+    other, _ = make(clock, root=tmp_path, stale_while_revalidate=10)
+    with one, other:
+        one.put(key, "old", cost=COST)
+        one.flush()
+        assert other.get(key) == "old"
+        clock.advance(after)
+        assert one.get_or_compute(key, lambda: "new") == "new"
+        one.flush()
+        before = other.stats().hits
+        assert other.get_or_compute(key, forbidden) == "new"
+        assert other.stats().hits == before + 1
+        assert other.peek(key) == "new"
+
+
+class Drifting(MemoryTier):
+    """Its deadlines are translated from another machine's clock, never twice to the same number."""
+
+    reads = 0
+
+    def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
+        self.reads += 1
+        found = super().get(keys)
+        return [replace(f, deadline=f.deadline + self.reads * 1e-6) if isinstance(f, Found) else f for f in found]  # type: ignore[operator]
+
+
+def test_a_deadline_that_is_read_a_little_different_is_no_newer_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    always(monkeypatch, 0.0)
+    clock = FakeClock()
+    tier = Drifting(MemorySettings(), LRU(), WholeThaw, clock=clock)
+    tier.name = "far"
+    cache, key = make(clock, memory=3000, lower=[tier])
+    with cache:
+        cache.put(key, "old" * 1000, cost=COST)
+        clock.advance(99)
+        assert cache.peek(key) is None
+        assert cache.get_or_compute(key, lambda: "new" * 1000) == "new" * 1000
