@@ -65,7 +65,7 @@ def interleave(
     repeats = {name: 1 if once else _repeats(call, least_seconds) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
-    with _uncollected():
+    with uncollected():
         for done in range(rounds):
             for name in order if done % 2 else reversed(order):
                 call, times = calls[name], range(repeats[name])
@@ -91,7 +91,8 @@ def _repeats(call: Callable[[], object], least_seconds: float) -> int:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
+    """Inside, the garbage collector does not run."""
     was = gc.isenabled()
     gc.collect()
     gc.disable()

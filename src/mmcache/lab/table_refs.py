@@ -7,16 +7,14 @@ threads on a real `Cache` that has room for a third of what they make.
 
 from __future__ import annotations
 
-import gc
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mmcache import plugins
-from mmcache.lab.measure import interleave
+from mmcache.lab.measure import interleave, uncollected
 from mmcache.lab.refs_traffic import NEVER, WORDS, under_eviction
 from mmcache.lab.table import Progress, Result, Row, Table, percentile
 from mmcache.model.key import Key
@@ -178,7 +176,7 @@ def latency(graph: Graph, quick: bool) -> list[Row]:
     pictures = [children for _, children in links]
     trackers = {name: tracker(name, links) for name in TRACKERS}
     samples: dict[tuple[str, str], list[list[int]]] = {}
-    with _uncollected():
+    with uncollected():
         for turn in range(5 if quick else 15):
             answers = _keys(100 + turn, 300 if quick else 1000)
             for call in CALLS:
@@ -236,18 +234,6 @@ def _asked_often(references: References, keys: list[Key]) -> None:
     """So that what it may keep to answer faster is there."""
     for _ in range(6):
         references.reach(keys)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    was = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def eviction_rows(name: str, runs: Sequence[dict[str, float]]) -> list[Row]:
