@@ -18,8 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--traces",
         type=Path,
-        default=Path(os.environ.get("MMCACHE_TEST_TRACES", TRACES)),
-        help="folder of published request traces (also $MMCACHE_TEST_TRACES); tests that need one skip where it is not",
+        default=Path(os.environ.get("MMCACHE_TRACES", TRACES)),
+        help="folder of published request traces (also $MMCACHE_TRACES); tests that need one skip where it is not",
     )
 
 
