@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mmcache.forks import Lock
-from mmcache.model.event import Event, Evicted, EvictReason, Expired, Invalidated, MissReason, Refused, Stored
+from mmcache.model.event import Event, Evicted, EvictReason, Expired, Invalidated, MissReason, Moved, Refused, Stored
 from mmcache.model.key import Key
 
 T = TypeVar("T")
@@ -42,10 +42,10 @@ class Fates:
     def note(self, event: Event, now: float) -> None:
         """Learn from an event."""
         match event:
-            case Stored(key=key):
-                self._evicted.pop(key, None)
-                if event.tier == "memory":
-                    self._last.pop(key, None)
+            case Stored(key=key, tier=tier) | Moved(key=key, target=tier):
+                self._forget(self._evicted, key)
+                if tier == "memory":
+                    self._forget(self._last, key)
             case Evicted(key=key):
                 if event.reason is not EvictReason.PURGED:
                     self._keep(self._evicted, key, None, GHOSTS)
@@ -72,6 +72,11 @@ class Fates:
 
     def _remember(self, key: Key, fate: Fate) -> None:
         self._keep(self._last, key, fate, REASONS)
+
+    def _forget(self, table: dict[Key, T], key: Key) -> None:
+        if key in table:
+            with self._lock:  # or who makes room meanwhile would see the table change under its hands
+                table.pop(key, None)
 
     def _keep(self, table: dict[Key, T], key: Key, value: T, most: int) -> None:
         with self._lock:

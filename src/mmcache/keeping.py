@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmcache import plugins
-from mmcache.admission.base import Admission, Classed, Ranks, Verdict, Watchful
+from mmcache.admission.base import Admission, Admit, Classed, Ranks, Reject, Watchful
 from mmcache.forks import Lock
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.errors import SettingsError
+from mmcache.model.event import Event, Failed, RefuseReason
 from mmcache.model.key import Key
 from mmcache.policies.base import Policy
 from mmcache.policies.fair import FairShare
@@ -31,6 +32,8 @@ class LockedLifetime:
 
     def __init__(self, lifetime: Lifetime) -> None:
         self._lifetime, self._lock = lifetime, Lock()
+        self.report: Callable[[Event], None] = lambda event: None
+        """Told when it raises."""
 
     def deadline(self, key: Key, facts: Facts, now: float) -> float | None:
         """See `Lifetime.deadline`."""
@@ -38,20 +41,39 @@ class LockedLifetime:
             return self._lifetime.deadline(key, facts, now)
 
     def used(self, key: Key, now: float) -> None:
-        """See `Lifetime.used`."""
-        with self._lock:
-            self._lifetime.used(key, now)
+        """See `Lifetime.used`. Never raises."""
+        self._told(self._lifetime.used, key, now)
 
     def ended(self, key: Key, age: float, stale: bool) -> None:
-        """See `Lifetime.ended`."""
-        with self._lock:
-            self._lifetime.ended(key, age, stale)
+        """See `Lifetime.ended`. Never raises."""
+        self._told(self._lifetime.ended, key, age, stale)
+
+    def _told(self, tell: Callable[..., None], *what: Any) -> None:
+        try:
+            with self._lock:
+                tell(*what)
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it only misses the news
+            self.report(Failed("lifetime", f"it raised {error!r}"))
 
     def explain(self, modality: str) -> Mapping[str, float | str]:
-        """What the lifetime says of blocks of `modality`; empty where it gives no reasons."""
-        with self._lock:
-            explain = getattr(self._lifetime, "explain", None)
-            return {} if explain is None else explain(modality)
+        """What the lifetime says of blocks of `modality`; empty where it gives no reasons. Never raises."""
+        explain = getattr(self._lifetime, "explain", None)
+        if explain is None:
+            return {}
+        try:
+            with self._lock:
+                return dict(explain(modality))
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+            self.report(Failed("lifetime", f"it raised {error!r}"))
+            return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Store it."""
+
+    deadline: float | None
+    """Monotonic seconds; None = for ever."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +127,19 @@ class Keeping:
             victims_of=None if fair is None else fair.victims_of,
         )
 
-    def judge(self, key: Key, facts: Facts, now: float, space: Callable[[str], tuple[int, int, int]]) -> Verdict:
-        """May this block be stored? `space(tenant)`: bytes of memory that it holds, that all hold, and the limit."""
+    def judge(
+        self, key: Key, facts: Facts, ttl: float | None, now: float, space: Callable[[str], tuple[int, int, int]]
+    ) -> Until | RefuseReason:
+        """May this block be stored, and until when? `ttl` in seconds overrides the lifetime.
+
+        `space(tenant)`: bytes of memory that it holds, that all hold, and the limit. Raises what plug-ins raise.
+        """
         if isinstance(self.admission, Watchful):
             self.admission.space(facts.tenant, *space(facts.tenant))
-        return self.admission.judge(key, facts, now)
+        verdict = self.admission.judge(key, facts, now)
+        if isinstance(verdict, Admit):
+            return Until(self.lifetime.deadline(key, facts, now) if ttl is None else now + ttl)
+        return verdict.reason if isinstance(verdict, Reject) else RefuseReason.ADMISSION
 
     def slots(self, wanted: int | SlotSettings | None, tenants: Mapping[str, Tenant], clock: Clock) -> Slots | None:
         """Compute slots that the admission ranks; where it ranks nobody, `qos` does."""

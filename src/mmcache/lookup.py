@@ -30,6 +30,11 @@ class Lookup:
         """Seconds of compute that the hit saved."""
         return self.frame.header.cost if self.frame is not None else 0.0
 
+    @property
+    def created(self) -> float | None:
+        """When its frame was made: the same at every read, which a deadline translated between clocks is not."""
+        return self.frame.header.created if self.frame is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from mmcache.admission.base import Admit, Reject
 from mmcache.changes import Changes
 from mmcache.codecs.pipeline import Thawed, freeze, thaw
 from mmcache.codecs.structure import Structures
 from mmcache.events import Events
 from mmcache.fates import Fates
 from mmcache.forks import Lock
-from mmcache.keeping import Keeping
+from mmcache.keeping import Keeping, Until
 from mmcache.lookup import ABSENT, Kept, Lookup, Make, more_telling
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
@@ -69,6 +68,7 @@ class Store:
         self._scopes, self._structures, self._events = scopes, structures, events
         self.keeping, self._clock, self._signatures = keeping, clock, signatures
         self.fates = Fates()
+        keeping.lifetime.report = self.emit
         self._broadcast, self._doom = broadcast, doom
         self._catching_up = Lock()
         self.changes = Changes()
@@ -156,7 +156,7 @@ class Store:
         """The maker of a block of `key` that is alive and not the one that was found before, from any tier."""
 
         def other(look: Lookup) -> bool:
-            return look.make is not None and _created(look) != _created(known)
+            return look.make is not None and look.created != known.created
 
         looks = self.find_near([key], counted=False)
         looks += (self._find_below(tier, [key])[0] for tier in self.lower if not any(map(other, looks)))
@@ -244,14 +244,17 @@ class Store:
             frame, make = self.freeze(key, scope, value, cost)
             facts = Facts(frame.size, cost, scope.signature.modality, scope.tenant)
             now = self._clock.monotonic()
-            verdict = self.keeping.judge(key, facts, now, self.memory.space)
-            if not isinstance(verdict, Admit):
-                reason = verdict.reason if isinstance(verdict, Reject) else RefuseReason.ADMISSION
+            try:
+                verdict = self.keeping.judge(key, facts, ttl, now, self.memory.space)
+            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the caller has its value
+                self.emit(Failed("cache", f"not stored: {error!r}", key))
+                verdict = Until(now)
+            if isinstance(verdict, RefuseReason):
                 self.drop([key])
-                self.emit(Refused(key, "cache", reason))
+                self.emit(Refused(key, "cache", verdict))
                 return Kept(make, False)
             self.changes.mark([key])
-            deadline = self.keeping.lifetime.deadline(key, facts, now) if ttl is None else now + ttl
+            deadline = verdict.deadline
             if deadline is not None and not deadline > now:  # nor what is no number
                 self.drop([key])
                 return Kept(make, False)
@@ -393,8 +396,3 @@ class Store:
                 action(tier)
             except (MMCacheError, OSError) as error:
                 self.emit(Failed(tier.name, str(error)))
-
-
-def _created(look: Lookup) -> float | None:
-    """When its frame was made: the same at every read, which a deadline that was translated between clocks is not."""
-    return None if look.frame is None else look.frame.header.created

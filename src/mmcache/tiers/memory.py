@@ -19,6 +19,7 @@ from mmcache.model.event import Event, Evicted, EvictReason, Expired, MissReason
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.settings import MemorySettings
+from mmcache.tiers.asked import Asked, Evictor
 from mmcache.tiers.base import Deadline, Found, Held, TierStats
 from mmcache.tiers.expiry import Expiries
 from mmcache.tiers.hit_index import Below, Entry, hit_index
@@ -27,15 +28,6 @@ from mmcache.tiers.room import FITS, Room, make_room
 
 ENTRY_OVERHEAD_BYTES = 1680
 """What one entry takes besides payload, skeleton and ready form, measured: header, map and policy."""
-
-
-class Evictor(Protocol):
-    """What this tier needs of a policy (see `policies.base.Policy`)."""
-
-    def add(self, key: Key, facts: Facts, now: float) -> None: ...
-    def touch(self, key: Key, now: float) -> None: ...
-    def drop(self, key: Key) -> None: ...
-    def victims(self, now: float) -> Iterator[Key]: ...
 
 
 class Lives(Protocol):
@@ -94,9 +86,7 @@ class MemoryTier:
         took `cost` seconds may be refreshed. `grace_seconds`: how long an expired block is kept to be served while it
         is revalidated. `quotas`: most bytes a tenant; `victims_of(tenant, now)` gives that tenant's order."""
         self.settings = settings
-        self._policy = policy
-        self._explain: Callable[[Key, float], Mapping[str, float]] = getattr(policy, "explain", lambda key, now: {})
-        self._refuses = bool(getattr(policy, "refuses", False))
+        self._policy = Asked(policy, emit)
         self._thaw = thaw
         self._clock = clock or SystemClock()
         self._emit = emit
@@ -195,7 +185,12 @@ class MemoryTier:
         entry: Entry = (thawed.value(), None, deadline, frame, size, due) if thawed.constant else (
             None, thawed.value, deadline, frame, size, due
         )  # fmt: skip
-        refused, why = self._admit(key, entry, now)
+        try:
+            refused, why = self._admit(key, entry, now)
+        except Exception as error:  # noqa: BLE001 - policy and references may be plug-ins; the caller gets its value
+            self._policy.failed(error)
+            self._policy.drop(key)
+            refused, why = RefuseReason.ADMISSION, ()
         if refused is not None:
             if not silent:
                 self._emit(Refused(key, self.name, refused, why=why))
@@ -216,53 +211,56 @@ class MemoryTier:
         if quota is not None and size > quota:
             return RefuseReason.QUOTA, ()
         self._policy.add(key, self._facts(key, entry), now)
-        room, evicted = FITS, EvictReason.QUOTA
+        space = own = FITS
         if quota is not None and self._victims_of is not None:
-            excess = self._tenant_bytes.get(tenant, 0) + size - quota
-            room = self._make_room(key, excess, self._victims_of(tenant, now), evicted, now)
-        if room.fits:
-            evicted = EvictReason.SPACE
-            excess = self._bytes + size - self.settings.limit_bytes
-            room = self._make_room(key, excess, self._policy.victims(now), evicted, now)
-        if room.fits:
+            own = self._room(key, self._tenant_bytes.get(tenant, 0) + size - quota, self._victims_of(tenant, now))
+        if own.fits:
+            going = set(own.victims)
+            excess = self._bytes + size - self.settings.limit_bytes - sum(map(self._charge, going))
+            order = self._policy.victims(now)
+            space = self._room(key, excess, (other for other in order if other not in going) if going else order)
+        if own.fits and space.fits:  # only now: nothing is evicted for a block that will not stay
+            self._evict(own.victims, EvictReason.QUOTA, now)
+            self._evict(space.victims, EvictReason.SPACE, now)
             return None, ()
-        why = self._why(key, now)
+        why = self._policy.why(key, now)
         self._policy.drop(key)
-        if room.outranked:
+        if own.outranked or space.outranked:
             return RefuseReason.ADMISSION, why
-        return RefuseReason.QUOTA if evicted is EvictReason.QUOTA else RefuseReason.PINNED, why
+        return RefuseReason.PINNED if own.fits else RefuseReason.QUOTA, why
 
-    def _make_room(self, new: Key, excess: int, order: Iterator[Key], reason: EvictReason, now: float) -> Room:
-        room = make_room(
+    def _room(self, new: Key, excess: int, order: Iterator[Key]) -> Room:
+        return make_room(
             new, excess, order, charge=self._charge, pinned=self._pins.__contains__, holds=self._holds,
-            spared_bytes=self._pins.limit_bytes, may_refuse=self._refuses,
+            spared_bytes=self._pins.limit_bytes, may_refuse=self._policy.refuses,
         )  # fmt: skip
-        for key in room.victims:
-            charge, why = self._charge(key), self._why(key, now)
+
+    def _evict(self, victims: Iterable[Key], reason: EvictReason, now: float) -> None:
+        for key in victims:
+            charge, why = self._charge(key), self._policy.why(key, now)
             self._remove(key)
             self._emit(Evicted(key, self.name, reason, charge, why))
-        return room
 
     def _facts(self, key: Key, entry: Entry, entropy: float | None = None) -> Facts:
         header = entry[3].header
         return Facts(entry[4], header.cost, header.modality, header.tenant, entropy, self._holds(key))
 
-    def _why(self, key: Key, now: float) -> Why:
-        return tuple(self._explain(key, now).items())
-
     def explain(self, key: Key) -> dict[str, float]:
         """The policy's score of `key` and its parts; empty where it gives none."""
         with self._lock:
             self.maintain()
-            return dict(self._why(key, self._clock.monotonic()))
+            return dict(self._policy.why(key, self._clock.monotonic()))
 
     def refresh(self, keys: Iterable[Key], entropy: float | None = None) -> None:
         """Tell the policy that other blocks began to need `keys`, or what a cross-attention over them measured."""
         with self._lock:
             now = self._clock.monotonic()
-            for key in keys:
-                if (entry := self._entries.get(key)) is not None:
-                    self._policy.add(key, self._facts(key, entry, entropy), now)
+            try:
+                for key in keys:
+                    if (entry := self._entries.get(key)) is not None:
+                        self._policy.add(key, self._facts(key, entry, entropy), now)
+            except Exception as error:  # noqa: BLE001 - as in `_put_one`; it is only news
+                self._policy.failed(error)
 
     def _charge(self, key: Key) -> int:
         entry = self._entries.get(key)
@@ -299,8 +297,7 @@ class MemoryTier:
         with self._lock:
             now = self._clock.monotonic() if now is None else now
             touched = self._index.drain()
-            for key in touched:
-                self._policy.touch(key, now)
+            self._policy.touch_all(touched, now)
             if self._lives is not None:
                 for key in touched:
                     self._lives.used(key, now)

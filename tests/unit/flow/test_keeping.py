@@ -244,3 +244,31 @@ def test_a_wrong_configuration_says_what_is_wrong(tmp_path: Path, words: str, ma
         read_config(path)
     with pytest.raises(SettingsError, match="cannot read"):
         read_config(tmp_path / "absent.toml")
+
+
+def test_nothing_of_a_tenant_goes_for_a_block_that_will_not_stay() -> None:
+    one = space(1) - 100
+    tenants = {"shop": Tenant("critical"), "export": Tenant("batch", quota=one * 2 + 50)}
+    with Cache(memory=one * 4 + 100, policy="lru", tenants=tenants, admission="always") as cache:
+        for n in range(2):
+            cache.put(text(cache, n, "shop"), BLOCK)
+            cache.put(text(cache, n, "export"), BLOCK)
+        pinned = [cache._store.memory.pin(text(cache, n, "shop")) for n in range(2)]
+        assert pinned == [True, True]
+        assert cache.put(text(cache, 2, "shop"), BLOCK)  # takes the place of one of the export's
+        left = [n for n in range(2) if cache.peek(text(cache, n, "export")) is not None]
+        assert not cache.put(text(cache, 3, "export"), np.zeros(2000 + one - 200, np.uint8))
+        assert [n for n in range(2) if cache.peek(text(cache, n, "export")) is not None] == left
+        cache.check_integrity()
+
+
+def test_what_came_back_to_memory_did_not_leave_it(tmp_path: Path) -> None:
+    with Cache(tmp_path, memory=space(2), policy="lru") as cache:
+        for n in range(3):
+            cache.put(text(cache, n), BLOCK)
+        cache.flush()
+        gone = cache.explain(text(cache, 0)).departure
+        assert gone is not None
+        assert gone.what == "evicted"
+        assert cache.get(text(cache, 0)) is not None
+        assert cache.explain(text(cache, 0)).departure is None
