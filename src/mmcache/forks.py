@@ -2,7 +2,8 @@
 
 Before a fork every open folder of this process is brought to rest (no transaction, index closed); parent and child
 then reopen on first use. The child closes its copies of the file descriptors, so that a lock ends with its owner.
-Short locks are `Lock`: one that another thread of the parent held is free in the child, where that thread is not.
+Short locks are `Lock`: one that another thread of the parent held is free in the child, where that thread is not; or
+`QuietLock`, where what is guarded would be left half done.
 """
 
 from __future__ import annotations
@@ -44,6 +45,35 @@ class Lock:
     def renew(self) -> None:
         """Nobody holds it."""
         self._lock = threading.Lock()
+
+
+class QuietLock:
+    """Like `Lock`, but nobody holds it while the process forks: for what would be broken by half an update.
+
+    Who holds it waits for no other lock.
+    """
+
+    __slots__ = ("__weakref__", "_lock")
+
+    fork_order = 4
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        join(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def before_fork(self) -> None:
+        """See `Forkable`."""
+        self._lock.acquire()
+
+    def after_fork(self, child: bool) -> None:
+        """See `Forkable`."""
+        self._lock.release()
 
 
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()

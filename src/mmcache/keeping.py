@@ -10,7 +10,7 @@ from typing import Any
 
 from mmcache import plugins
 from mmcache.admission.base import Admission, Admit, Classed, Ranks, Reject, Watchful
-from mmcache.forks import Lock
+from mmcache.forks import QuietLock
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.errors import SettingsError
@@ -31,7 +31,7 @@ class LockedLifetime:
     """A lifetime that several threads ask: one after the other."""
 
     def __init__(self, lifetime: Lifetime) -> None:
-        self._lifetime, self._lock = lifetime, Lock()
+        self._lifetime, self._lock = lifetime, QuietLock()
         self.report: Callable[[Event], None] = lambda event: None
         """Told when it raises."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from mmcache.forks import Lock
+from mmcache.forks import QuietLock
 from mmcache.model.key import Key
 from mmcache.refs.base import MOST_EDGES, MOST_GONE
 from mmcache.refs.limits import EdgeLimit
@@ -30,7 +30,7 @@ class CountedReferences:
         self._gone: dict[Key, None] = {}
         self._unheld: dict[Key, int] = {}  # child -> how many of its parents are gone
         self._edges = self._gone_edges = 0
-        self._lock = Lock()
+        self._lock = QuietLock()
 
     def link(self, parent: Key, children: Iterable[Key]) -> None:
         """See `References.link`."""

@@ -14,7 +14,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.forks import Lock
+from mmcache.forks import QuietLock
 from mmcache.model.key import Key
 from mmcache.refs.base import MOST_EDGES, MOST_GONE
 from mmcache.refs.limits import EdgeLimit
@@ -37,7 +37,7 @@ class ForwardReferences:
     def __init__(self, most_edges: int = MOST_EDGES, most_gone: int = MOST_GONE) -> None:
         """Raises `SettingsError` for a limit below one link."""
         self._limit = EdgeLimit(most_edges, most_gone)
-        self._lock = Lock()
+        self._lock = QuietLock()
         self._clear()
 
     def _clear(self) -> None:
@@ -77,8 +77,9 @@ class ForwardReferences:
 
     def link(self, parent: Key, children: Iterable[Key]) -> None:
         """See `References.link`."""
+        children = dict.fromkeys(children)  # before the lock: whoever gives them may ask this tracker
         with self._lock:
-            wanted = [self._number(child) for child in dict.fromkeys(children)]
+            wanted = [self._number(child) for child in children]
             if not wanted:
                 return
             number = self._number(parent)
