@@ -53,6 +53,8 @@ def advise(
     if limit == 0:
         raise SettingsError("--memory must be more than nothing; leave it out to have it advised")
     oldest = parse_age(fresh_within) if fresh_within is not None else None
+    if oldest is not None and oldest <= 0:
+        raise SettingsError("--fresh-within must be more than nothing: no answer of a cache is younger")
     from mmcache.lab.advice import study
     from mmcache.lab.advice.words import as_json, config
     from mmcache.lab.traces.log import read_log

@@ -59,11 +59,13 @@ def replay(
     *,
     lifetime: Lifetime | None = None,
     ring: int = RECENCY_RING,
+    largest_share: float = 1.0,
     progress: Progress = silent,
 ) -> Replayed:
     """Every request of `trace` against an empty cache of `limit_bytes`.
 
-    A block larger than the limit is computed and not stored. With a `lifetime`, a block that is over is a miss, and is
+    A block larger than `largest_share` of the limit is computed and not stored (`MemorySettings` has a half; rivals
+    are not held to that). With a `lifetime`, a block that is over is a miss, and is
     dropped with the next put.
     """
     keys, facts, sizes = trace.keys, trace.facts, trace.sizes.tolist()
@@ -75,6 +77,7 @@ def replay(
     waiting: deque[Key] = deque(maxlen=ring)
     times = trace.times.tolist()
     touch, add, drop, order = policy.touch, policy.add, policy.drop, policy.victims
+    most_bytes = limit_bytes * largest_share
     may_refuse = bool(getattr(policy, "refuses", False))
     for place, block in enumerate(trace.ids.tolist()):
         key = keys[block]
@@ -97,7 +100,7 @@ def replay(
                 drop(other)
         waiting.clear()
         size = sizes[block]
-        if size > limit_bytes:
+        if size > most_bytes:
             continue
         add(key, facts[block], now)
         excess = used + size - limit_bytes

@@ -20,7 +20,7 @@ from mmcache.lab.replay import replay
 from mmcache.lab.traces import Trace, synthetic
 from mmcache.lab.traces.encoder_costs import costed
 from mmcache.policies.lru import LRU
-from mmcache.settings import read_config
+from mmcache.settings import MemorySettings, parse_bytes, read_config
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,7 @@ def test_a_tenant_that_fills_much_and_saves_little_is_batch() -> None:
 
 def test_a_thinned_log_is_scaled_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmcache.lab.advice.inquiry.MOST_REPLAYED", 2000)
+    monkeypatch.setattr("mmcache.lab.advice.inquiry.LEAST_BLOCKS", 10)
     monkeypatch.setattr("mmcache.lab.advice.inquiry.SIZES", (10.0, 100.0))
     trace = costed(synthetic.pattern("popular", 8000), 0)
     limit = trace.capacity(10)
@@ -77,6 +78,50 @@ def test_a_thinned_log_is_scaled_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert thin.memory == pytest.approx(limit, rel=0.001)
     assert thin.curves["lru"][-1].memory == pytest.approx(whole.curves["lru"][-1].memory, rel=0.001)
     assert thin.best.saved == pytest.approx(whole.best.saved, abs=0.1)
+
+
+def test_memory_is_advised_that_keeps_the_blocks() -> None:
+    """The memory tier refuses what is larger than half of it: memory for one of these blocks would keep none."""
+    rng = np.random.default_rng(0)
+    ids = np.where(rng.random(400) < 0.9, 0, rng.integers(0, 4, 400))
+    trace = Trace.of("t", ids, np.arange(400.0), 8 << 20)
+    advised = study(trace, policies=("lru",))
+    held = parse_bytes(tomllib.loads(config(advised))["cache"]["memory"]) * MemorySettings().largest_share
+    assert held > 8 << 20
+    small = study(trace, policies=("lru",), memory=12 << 20)
+    assert small.best.saved == 0
+    assert any("4 of 4 blocks are larger than half of that memory" in note for note in small.notes)
+
+
+def test_what_is_promised_is_what_the_advised_lifetime_leaves() -> None:
+    trace = Trace.of("t", np.tile(np.arange(20), 200), np.arange(4000) * 10.0)
+    endless, short = (study(trace, policies=("lru",), fresh_within=age) for age in (None, 20.0))
+    assert endless.best.saved > 0.9
+    assert short.ttl == 20.0
+    assert short.best.saved == 0
+    assert short.saved_seconds == 0
+
+
+def test_an_age_that_was_asked_for_is_advised_without_times_too() -> None:
+    trace = replace(synthetic.pattern("popular", 1000), notes=("no times: made up",))
+    advised = study(trace, policies=("lru",), fresh_within=60.0)
+    assert tomllib.loads(config(advised))["cache"]["ttl"] == 60
+    assert advised.best.saved > 0  # made-up times end no block
+
+
+def test_nothing_is_said_of_lifetimes_where_nothing_is_known() -> None:
+    keys = np.tile(np.arange(20), 200)
+    assert lifetimes(Trace.of("t", keys, np.arange(len(keys)) * 1e-5), "lru", 100)[1] is None
+    assert (
+        lifetimes(replace(Trace.of("t", keys, np.arange(len(keys)) * 1.0), costs=np.zeros(20)), "lru", 100)[1] is None
+    )
+
+
+def test_a_long_log_of_few_blocks_is_not_thinned_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmcache.lab.advice.inquiry.MOST_REPLAYED", 10)
+    found = study(Trace.of("t", np.zeros(1000, np.int64), np.arange(1000.0)), policies=("lru",))
+    assert found.rate == 1
+    assert found.best.hit_ratio == pytest.approx(0.999, abs=0.02)
 
 
 def test_a_study_is_consistent(found: Study) -> None:

@@ -127,7 +127,7 @@ def test_of_several_columns_that_fit_the_plainest_is_taken(write: Callable[..., 
         ("yesterday,a,5,1", "neither ISO 8601 nor Unix time"),
         (",a,5,1", "neither ISO 8601 nor Unix time"),
         ("inf,a,5,1", "not finite"),
-        ("1,a,-5,1", "bytes must be finite and 0 or more"),
+        ("1,a,-5,1", "bytes must be finite, 0 or more"),
         ("1,a,5,nan", "cost must be finite"),
         ("1,a,big,1", "bytes is not a number: 'big'"),
         ("1,a", "2 cells under a header of 4"),
@@ -167,3 +167,30 @@ def test_progress_ends_at_the_whole_file(write: Callable[..., Path]) -> None:
     path, seen = write(FULL), []
     read_log(path, progress=lambda what, done, total: seen.append((what, done, total)))
     assert seen[-1] == ("reading access.csv", path.stat().st_size, path.stat().st_size)
+
+
+def test_text_that_no_file_can_hold_is_written_out(write: Callable[..., Path]) -> None:
+    """Halves of surrogate pairs, which JSON allows: two tenants stay two, and all can be printed."""
+    rows = [
+        f'{{"key": "{key}", "tenant": "{tenant}"}}' for key in ("a", "\\ud802") for tenant in ("\\ud800", "\\ud801")
+    ]
+    trace = read_log(write("\n".join(rows), "access.jsonl"))
+    assert trace.tenants == (r"\ud800", r"\ud801")
+    assert len(trace.sizes) == 4
+
+
+@pytest.mark.parametrize("column", ["time", "bytes", "cost"])
+def test_numbers_that_are_too_large_are_bad_rows(write: Callable[..., Path], column: str) -> None:
+    row = f'{{"key": 1, "{column}": {10**400}}}'
+    with pytest.raises(InvalidInputError, match="line 1"):
+        read_log(write(row, "access.jsonl"))
+
+
+def test_a_block_of_more_than_a_tebibyte_is_a_mistake(write: Callable[..., Path]) -> None:
+    with pytest.raises(InvalidInputError, match="line 3: bytes must be finite, 0 or more, and not above"):
+        read_log(write(f"key,bytes\na,{1 << 40}\nb,{1 << 60}\n"))
+
+
+def test_what_is_no_bzip2_is_said_to_be_none(write: Callable[..., Path]) -> None:
+    with pytest.raises(InvalidInputError, match=r"no \.bz2 file"):
+        read_log(write("key\na\n", "access.bz2"))

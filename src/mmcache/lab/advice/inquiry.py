@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mmcache import plugins
-from mmcache.lab.advice.lifetimes import LifetimePoint, lifetimes
+from mmcache.lab.advice.lifetimes import LARGEST_SHARE, LEAST_SECONDS, LifetimePoint, lifetime_named, lifetimes
 from mmcache.lab.advice.tenants import TenantShare, tenant_shares
 from mmcache.lab.bounds import flow_bound
 from mmcache.lab.replay import Replayed, policy_named, replay, score
@@ -26,10 +26,10 @@ SIZES = (0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 65.0, 100.0)
 """Per cent of all bytes of the log: the sizes of memory that are tried."""
 MOST_REPLAYED = 150_000
 """Requests; a longer log is thinned to about so many."""
+LEAST_BLOCKS = 2000
+"""A sample has about so many blocks at least, or all: of few blocks, one more or less decides."""
 DEFAULT, SAME = "auto", 0.01
 """The product's default policy is recommended unless another saves more than this share of the cost beside it."""
-LEAST_SECONDS = 60.0
-"""A shorter log says nothing of a day."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,8 @@ class Study:
     """Empty where there is one."""
     timed: bool
     """Whether the log had times."""
-
-    @property
-    def best(self) -> Point:
-        """What is recommended."""
-        return self.at[self.policy]
+    best: Point
+    """What is recommended: the policy in that memory, with that lifetime."""
 
     @property
     def saved_seconds(self) -> float:
@@ -117,7 +114,8 @@ def study(
     memory: bytes, where they are given and not to be recommended. fresh_within: seconds; no answer may be older. exact:
     never thin the log. Raises `InvalidInputError` for a log in which nothing is asked for twice, `UnknownPluginError`.
     """
-    rate = 1.0 if exact else min(1.0, MOST_REPLAYED / max(1, len(trace)))
+    enough = max(MOST_REPLAYED / max(1, len(trace)), LEAST_BLOCKS / max(1, len(trace.sizes)))
+    rate = 1.0 if exact else min(1.0, enough)
     thin = trace.sampled(rate)
     if len(thin) == len(thin.sizes):
         raise InvalidInputError(
@@ -126,18 +124,19 @@ def study(
     charged = replace(thin, sizes=thin.sizes + ENTRY_OVERHEAD_BYTES)
     names = tuple(policies) or tuple(plugins.names("policies"))
     footprint = int((trace.sizes + ENTRY_OVERHEAD_BYTES).sum())
-    limits = [max(int(charged.sizes.max()), charged.capacity(percent)) for percent in SIZES]
-    limits = sorted(set(limits))
+    scale = footprint / charged.footprint
+    share = min(1.0, LARGEST_SHARE * scale)  # of the sample's memory: what is half of it may be little of the real one
+    least = math.ceil(float(np.median(charged.sizes)) / share)  # less would keep hardly any block
+    limits = sorted({max(least, charged.capacity(percent)) for percent in SIZES})
     steps, done = len(names) * (len(limits) + 1), 0
 
     def point(name: str, limit: int) -> Point:
         nonlocal done
         progress("replaying policies", done, steps)
         done += 1
-        return _point(thin, replay(charged, policy_named(name), limit), limit, footprint / charged.footprint)
+        return _point(thin, replay(charged, policy_named(name), limit, largest_share=share), limit, scale)
 
     curves = {name: tuple(point(name, limit) for limit in limits) for name in names}
-    scale = footprint / charged.footprint
     leader = max(names, key=lambda name: sum(one.saved for one in curves[name]))
     limit = int(memory / scale) if memory is not None else limits[knee([one.saved for one in curves[leader]], limits)]
     at = {name: point(name, limit) for name in names}
@@ -146,13 +145,18 @@ def study(
     if DEFAULT in at and at[policy].saved - at[DEFAULT].saved <= SAME:
         policy = DEFAULT
     timed = not any(note.startswith("no times") for note in trace.notes) and thin.seconds > 0
-    points, ttl = lifetimes(charged, policy, limit, fresh_within, progress) if timed else ((), None)
-    final = replay(charged, policy_named(policy), limit)
+    points, ttl = lifetimes(charged, policy, limit, fresh_within, progress, share) if timed else ((), fresh_within)
+    lifetime = lifetime_named(ttl) if timed and ttl is not None else None
+    final = replay(charged, policy_named(policy), limit, lifetime=lifetime, largest_share=share)
+    notes = [*trace.notes]
+    if too_large := int((charged.sizes > limit * share).sum()):
+        notes.append(f"{too_large} of {len(charged.sizes)} blocks are larger than half of that memory and never kept")
     whole = score(trace, np.zeros(len(trace), np.bool_))
     return Study(
         trace.name, len(trace), len(trace.sizes), footprint, trace.seconds, whole.cost, whole.bytes,
-        len(thin.sizes) / len(trace.sizes), trace.notes, curves, policy, math.ceil(limit * scale), at,
+        len(thin.sizes) / len(trace.sizes), tuple(notes), curves, policy, math.ceil(limit * scale), at,
         flow_bound(charged, limit), points, ttl, tenant_shares(charged, final.hits, limit, scale), timed,
+        _point(thin, final, limit, scale),
     )  # fmt: skip
 
 

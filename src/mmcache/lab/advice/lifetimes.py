@@ -10,6 +10,7 @@ from mmcache import plugins
 from mmcache.lab.replay import policy_named, replay, score
 from mmcache.lab.table import Progress, silent
 from mmcache.lab.traces import Trace
+from mmcache.settings import MemorySettings
 from mmcache.ttl.base import Lifetime
 from mmcache.ttl.fixed import FixedTTL
 
@@ -19,6 +20,9 @@ KEPT = 0.99
 SHORTEST = 1.0
 """Seconds."""
 LEARNED = "survival"
+LARGEST_SHARE = MemorySettings().largest_share
+LEAST_SECONDS = 60.0
+"""A shorter log says nothing of a lifetime, nor of a day."""
 
 
 @dataclass(frozen=True)
@@ -37,30 +41,48 @@ class LifetimePoint:
 
 
 def lifetimes(
-    trace: Trace, policy: str, limit_bytes: int, fresh_within: float | None = None, progress: Progress = silent
+    trace: Trace,
+    policy: str,
+    limit_bytes: int,
+    fresh_within: float | None = None,
+    progress: Progress = silent,
+    largest_share: float = LARGEST_SHARE,
 ) -> tuple[tuple[LifetimePoint, ...], float | str | None]:
     """The curve, the endless lifetime last, and the lifetime that is recommended.
 
     Recommended is `fresh_within` where it is given; else the shortest that costs nothing, or the learned one where that
-    costs nothing either and its answers are younger. A log shorter than what it would need recommends none.
+    costs nothing either and its answers are younger. A log shorter than `LEAST_SECONDS`, or in which nothing is saved,
+    recommends none.
     """
     grid = [float(f"{one:.2g}") for one in np.geomspace(max(SHORTEST, trace.seconds / 2000), trace.seconds / 2, STEPS)]
     tried: list[tuple[float | str | None, Lifetime]] = [
         (ttl, FixedTTL(ttl)) for ttl in sorted({*grid, *([fresh_within] if fresh_within is not None else [])})
     ]
     if LEARNED in plugins.names("ttl"):
-        tried.append((LEARNED, plugins.load("ttl", LEARNED)()))
+        tried.append((LEARNED, lifetime_named(LEARNED)))
     tried.append((None, FixedTTL(None)))
     points = []
     for done, (ttl, lifetime) in enumerate(tried):
         progress("replaying lifetimes", done, len(tried))
-        points.append(_point(trace, policy, limit_bytes, ttl, lifetime))
+        points.append(_point(trace, policy, limit_bytes, ttl, lifetime, largest_share))
     progress("replaying lifetimes", len(tried), len(tried))
-    return tuple(points), fresh_within if fresh_within is not None else _recommended(points)
+    if fresh_within is not None:
+        return tuple(points), fresh_within
+    return tuple(points), _recommended(points) if trace.seconds >= LEAST_SECONDS and points[-1].saved else None
 
 
-def _point(trace: Trace, policy: str, limit_bytes: int, ttl: float | str | None, lifetime: Lifetime) -> LifetimePoint:
-    found = replay(trace, policy_named(policy), limit_bytes, lifetime=lifetime)
+def lifetime_named(ttl: float | str | None) -> Lifetime:
+    """A new lifetime of so many seconds, or of a registered name; None = for ever."""
+    if isinstance(ttl, str):
+        made: Lifetime = plugins.load("ttl", ttl)()
+        return made
+    return FixedTTL(ttl)
+
+
+def _point(
+    trace: Trace, policy: str, limit_bytes: int, ttl: float | str | None, lifetime: Lifetime, largest_share: float
+) -> LifetimePoint:
+    found = replay(trace, policy_named(policy), limit_bytes, lifetime=lifetime, largest_share=largest_share)
     sums = score(trace, found.hits)
     ages = found.ages[found.hits] if found.ages is not None else np.zeros(0)
     mean, old = (float(ages.mean()), float(np.quantile(ages, 0.95))) if len(ages) else (0.0, 0.0)

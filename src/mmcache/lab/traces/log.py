@@ -41,6 +41,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "tenant": ("tenant", "customer", "account", "user", "namespace"),
     "modality": ("modality", "type", "kind", "media"),
 }
+LARGEST_BYTES = 1 << 40
+"""A larger block is a mistake; so the sums over a log stay exact."""
 LONGEST_LINE = 1 << 20
 """Characters; longer ones are no row of a log."""
 _OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}  # type: ignore[dict-item]
@@ -78,7 +80,9 @@ def read_log(path: Path, *, skip_bad: bool = False, progress: Progress = silent)
                             ) from error
                         skipped += 1
             progress(f"reading {path.name}", total, total)
-    except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+    except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the file system; bzip2 and gzip raise theirs without a number
         raise InvalidInputError(f"{path} is cut short or no {path.suffix} file: {error}") from error
     if not rows.keys:
         raise InvalidInputError(f"{path} has no usable row below its header")
@@ -167,32 +171,37 @@ def _take(rows: Rows, row: Mapping[str, Any], unit: _Unit) -> None:
     key = row.get("key")
     if key is None or key == "" or isinstance(key, dict | list):
         raise RowError("it has no key")
-    tenant = str(row.get("tenant") or "default")
+    tenant = _text(row.get("tenant") or "default")
     moment = unit.seconds(row["time"]) if "time" in row else unit.none()
-    size = _number(row.get("bytes"), "bytes")
+    size = _number(row.get("bytes"), "bytes", LARGEST_BYTES)
     cost = _number(row["cost_ms"], "cost_ms") / 1e3 if "cost_ms" in row else _number(row.get("cost"), "cost")
-    block = rows.blocks.setdefault((tenant, str(key)), len(rows.blocks))
+    block = rows.blocks.setdefault((tenant, _text(key)), len(rows.blocks))
     if block == len(rows.tenants):
         rows.tenants.append(tenant)
         rows.modalities.append("")
     if row.get("modality"):
-        rows.modalities[block] = str(row["modality"]).lower()
+        rows.modalities[block] = _text(row["modality"]).lower()
     rows.keys.append(block)
     rows.times.append(moment)
     rows.bytes.append(-1 if math.isnan(size) else int(size))
     rows.costs.append(cost)
 
 
-def _number(cell: Any, name: str) -> float:
+def _text(cell: Any) -> str:
+    """A cell as text that can be printed: half a surrogate pair, which JSON may hold, is written out as `\\ud800`."""
+    return str(cell).encode("utf-8", "backslashreplace").decode()
+
+
+def _number(cell: Any, name: str, most: float = 2.0**62) -> float:
     """Not a number where the cell is empty. Raises `RowError`."""
     if cell is None or cell == "" or cell == "-":
         return math.nan
     try:
         found = float(cell)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RowError(f"{name} is not a number: {cell!r:.60}") from error
-    if not (math.isfinite(found) and 0 <= found < 2**62):
-        raise RowError(f"{name} must be finite and 0 or more, not {cell!r:.60}")
+    if not 0 <= found <= most:
+        raise RowError(f"{name} must be finite, 0 or more, and not above {most:.3g}, not {cell!r:.60}")
     return found
 
 
@@ -217,6 +226,8 @@ class _Unit:
         self._told = True
         try:
             moment = float(cell)
+        except OverflowError as error:
+            raise RowError(f"the time is too large: {cell!r:.60}") from error
         except (TypeError, ValueError):
             try:
                 parsed = datetime.fromisoformat(str(cell).strip())
