@@ -153,7 +153,8 @@ class Keeping:
             ranks = plugins.load("admission", "qos")()
             ranks.serve(tenants)
         nice = {name: settings.batch_nice for name, tenant in tenants.items() if tenant.service == "batch"}
-        return Slots(settings.count, ranks, tenants=tenants, nice=nice, clock=clock)
+        report = self.lifetime.report
+        return Slots(settings.count, ranks, tenants=tenants, nice=nice, clock=clock, report=report)
 
     def refresh_window(self, cost: float) -> float:
         """Seconds before its deadline from which a block that took `cost` seconds may be refreshed early."""

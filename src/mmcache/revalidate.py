@@ -100,8 +100,13 @@ class Revalidation:
 
     def _renewed(self, key: Key, look: Lookup, attempt: _Refresh) -> bool:
         """Whether somebody, maybe another process, stored a newer one since the lookup: what the caller gets then."""
-        found = self._store.find_other(key, look)
-        if found is None:
-            return False
-        attempt.make, attempt.new = found, True
-        return True
+        for found in self._alive(key):
+            if found.make is not None and found.created != look.created:
+                attempt.make, attempt.new = found.make, True
+                return True
+        return False
+
+    def _alive(self, key: Key) -> Iterator[Lookup]:
+        yield from self._store.find_near([key], counted=False)
+        for tier in self._store.lower:
+            yield from self._store.find_below(tier, [key])

@@ -30,6 +30,7 @@ from mmcache import forks
 from mmcache.admission.base import Ranks
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import SettingsError
+from mmcache.model.event import Event, Failed
 from mmcache.niceness import check_nice, giving_way
 
 _LOOK_AGAIN_SECONDS = 1.0
@@ -85,15 +86,16 @@ class Slots:
         tenants: Collection[str] = (),
         clock: Clock | None = None,
         nice: Mapping[str, int] | None = None,
+        report: Callable[[Event], None] = lambda event: None,
         patience_seconds: float = 60.0,
         look_again_seconds: float = _LOOK_AGAIN_SECONDS,
     ) -> None:
         """`count` slots. `tenants`: who is counted by name in `waited`; all others are "". `nice`: by tenant, how much
-        its computations give way (see `niceness`). Raises `SettingsError`."""
+        its computations give way (see `niceness`). `report`: told when `ranks` raise. Raises `SettingsError`."""
         if count < 1:
             raise SettingsError(f"compute slots are 1 or more, or None for no limit, not {count}")
         self.count, self._ranks, self._clock = count, ranks, clock or SystemClock()
-        self._nice = dict(nice or {})
+        self._nice, self._report = dict(nice or {}), report
         check_nice(max(self._nice.values(), default=0))
         self._patience, self._look_again = patience_seconds, look_again_seconds
         self.waited = {name: Waited() for name in ("", *tenants)}
@@ -202,7 +204,11 @@ class Slots:
         """Start who may, as long as slots are free."""
         while self._taken < self.count and self._rooms:
             waiting = [(tenant, room[0].overtaken) for tenant, room in self._rooms.items()]
-            chosen = self._ranks.choose(waiting, self.count - self._taken, self.count, now)
+            try:
+                chosen = self._ranks.choose(waiting, self.count - self._taken, self.count, now)
+            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; then who waits longest goes
+                self._failed(error)
+                chosen = min(self._rooms, key=lambda tenant: self._rooms[tenant][0].since)
             if chosen is None:
                 return
             ticket = self._rooms[chosen].popleft()
@@ -221,7 +227,16 @@ class Slots:
     def _take(self, ticket: _Ticket, now: float) -> None:
         ticket.holds = True
         self._taken += 1
-        self._ranks.began(ticket.tenant, self.count, now)
+        self._tell(self._ranks.began, ticket, now)
+
+    def _tell(self, tell: Callable[[str, int, float], None], ticket: _Ticket, now: float) -> None:
+        try:
+            tell(ticket.tenant, self.count, now)
+        except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it only misses the news
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._report(Failed("slots", f"their ranks raised {error!r}"))
 
     def _free(self, ticket: _Ticket) -> None:
         """Give the slot of `ticket` to who comes next."""
@@ -230,7 +245,7 @@ class Slots:
             ticket.holds = False
             self._taken -= 1
             self._moved = now
-            self._ranks.ended(ticket.tenant, self.count, now)
+            self._tell(self._ranks.ended, ticket, now)
         self._call(now)
 
     def _leave(self, ticket: _Ticket) -> None:

@@ -116,7 +116,9 @@ class Store:
         for done in released:  # without the lock: who replaced a block tells others now, and catches up before it does
             done()
         if written:  # readable for a moment after they were invalidated: whoever read them must forget them
-            self._tell([*written])
+            self.changes.mark(written)
+            self.memory.drop(written)
+            self._tell_the_others([*written])
         if made:
             self.invalidate([*made])
         return self.memory.seen
@@ -144,23 +146,13 @@ class Store:
             missing = [i for i, look in enumerate(found) if look.make is None or look.stale]
             if not missing:
                 break
-            for i, look in zip(missing, self._find_below(tier, [keys[i] for i in missing]), strict=True):
+            for i, look in zip(missing, self.find_below(tier, [keys[i] for i in missing]), strict=True):
                 if look.make is not None or (not found[i].stale and more_telling(look.reason, found[i].reason)):
                     found[i] = look
         for key, look in zip(keys, found, strict=True):
             if counted and look.stale:
                 self.memory.used(key)
         return [self.name_miss(key, look) for key, look in zip(keys, found, strict=True)]
-
-    def find_other(self, key: Key, known: Lookup) -> Make | None:
-        """The maker of a block of `key` that is alive and not the one that was found before, from any tier."""
-
-        def other(look: Lookup) -> bool:
-            return look.make is not None and look.created != known.created
-
-        looks = self.find_near([key], counted=False)
-        looks += (self._find_below(tier, [key])[0] for tier in self.lower if not any(map(other, looks)))
-        return next((look.make for look in looks if other(look)), None)
 
     def _find_near(self, key: Key, counted: bool, stale: bool) -> Lookup:
         entry = self.memory.entry(key, stale=stale)
@@ -172,9 +164,10 @@ class Store:
             self.memory.used(key)
         return Lookup(make or (lambda: value), self.memory.name, frame=frame, deadline=deadline, stale=over)
 
-    def _find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
+    def find_below(self, tier: Tier, keys: list[Key]) -> list[Lookup]:
+        """Look keys up in one of the lower tiers; what is found goes to memory."""
         if owed := self._owed[id(tier)].settle(keys):
-            asked = iter(self._find_below(tier, [key for key in keys if key not in owed]))
+            asked = iter(self.find_below(tier, [key for key in keys if key not in owed]))
             return [Lookup(None, reason=MissReason.TIER_DOWN) if key in owed else next(asked) for key in keys]
         then = self.changes.now
         try:
@@ -374,13 +367,17 @@ class Store:
 
     def tell_others(self, key: Key) -> None:
         """A newer value of `key` is readable: other processes must forget theirs. This one keeps what it has."""
-        if (broadcast := self._broadcast) is None:
-            return
-        self.catch_up()
+        if self._broadcast is not None:
+            self.catch_up()
+            self._tell_the_others([key])
+
+    def _tell_the_others(self, keys: list[Key]) -> None:
+        """Not this process, which would drop what was put since."""
+        assert self._broadcast is not None
         with self._catching_up:
-            if self._tell([key]) == broadcast.seen:  # else somebody spoke in between, and ours is forgotten as well
-                broadcast.seen += 1
-                self.memory.caught_up(broadcast.seen)
+            if self._tell(keys) == self._broadcast.seen:  # else somebody spoke in between: ours goes too
+                self._broadcast.seen += len(keys)
+                self.memory.caught_up(self._broadcast.seen)
 
     def close(self) -> None:
         """Close every tier, memory last: the lower ones still write; then the file that invalidations go through."""

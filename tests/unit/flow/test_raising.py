@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mmcache import Cache, Key
-from mmcache.admission.base import Verdict
+from mmcache import Cache, Key, Settings
+from mmcache.admission.base import Admit, Verdict
 from mmcache.model.block import Facts
 from mmcache.model.event import Failed
 from mmcache.policies.lru import LRU
@@ -73,8 +74,24 @@ class MoodyLifetime(FixedTTL, Moody):
 
 
 class MoodyAdmission(Moody):
+    mood = "judge"
+
     def judge(self, key: Key, facts: Facts, now: float) -> Verdict:
-        raise Broken("judge")
+        self.check("judge")
+        return Admit()
+
+    def choose(self, waiting: Iterable[tuple[str, int]], free: int, slots: int, now: float) -> str | None:
+        self.check("choose")
+        return next(iter(waiting))[0]
+
+    def began(self, tenant: str, slots: int, now: float) -> None:
+        self.check("began")
+
+    def ended(self, tenant: str, slots: int, now: float) -> None:
+        self.check("ended")
+
+    def reset(self) -> None:
+        """Nothing is running any more."""
 
 
 def text(cache: Cache, n: int) -> Key:
@@ -111,6 +128,7 @@ def test_a_policy_that_raises(tmp_path: Path, mood: str) -> None:
     with Cache(tmp_path, memory=8000, clock=clock, policy=policy, ttl=5) as cache:
         use_all_of_it(cache, clock, policy, mood)
         policy.mood = ""
+        cache.flush()
         cache.put(text(cache, 0), BLOCK)
         assert cache.peek(text(cache, 0)) == BLOCK
         if mood != "drop":  # which leaves behind what it was not told
@@ -139,3 +157,16 @@ def test_an_admission_that_raises_refuses() -> None:
         assert cache.get_or_compute(text(cache, 1), lambda: "value") == "value"
         assert not cache.put(text(cache, 1), "value")
         assert cache.get(text(cache, 1)) is None
+
+
+@pytest.mark.parametrize("mood", ["choose", "began", "ended"])
+def test_ranks_that_raise_let_who_waits_longest_go(mood: str) -> None:
+    admission = MoodyAdmission()
+    admission.mood = mood
+    with Cache(admission=admission, settings=Settings(compute_slots=1)) as cache, ThreadPoolExecutor(4) as pool:
+        keys = [text(cache, n) for n in range(20)]
+        assert list(pool.map(lambda key: cache.get_or_compute(key, lambda: str(key)), keys)) == [*map(str, keys)]
+        slots = cache.answers._fill._slots
+        assert slots is not None
+        assert (slots.taken_now, slots.waiting_now) == (0, 0)
+        assert any(isinstance(event, Failed) and event.where == "slots" for event in cache.events.recent())
