@@ -64,6 +64,9 @@ CONFIGURABLE = (
 )  # fmt: skip
 """Arguments of `Cache` that a file may give."""
 
+_NAMES = {"root", "policy", "admission", "references", "tenant", "namespace", "mode"}
+"""Those that are texts in a file."""
+
 Class = Literal["critical", "normal", "batch"]
 """Service class of a tenant."""
 
@@ -177,6 +180,9 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise SettingsError(f"{path} has tables [cache] and [tenants.NAME] only, not {', '.join(found) or 'these'}")
     if unknown := set(arguments) - set(CONFIGURABLE):
         raise SettingsError(f"{path}: [cache] has no {', '.join(sorted(unknown))}; it takes {_listed(CONFIGURABLE)}")
+    for name in _NAMES & set(arguments):
+        if not isinstance(arguments[name], str):
+            raise SettingsError(f"{path}: {name} is a text in quotes, not {arguments[name]!r}")
     for name, options in tenants.items():
         if not isinstance(options, dict) or set(options) - {"service", "quota"}:
             raise SettingsError(f"{path}: [tenants.{name}] takes service and quota, not {options!r}")

@@ -87,7 +87,10 @@ class Store:
     def emit(self, event: Event) -> None:
         """Pass an event on; remember what became of its block; what left the last tier needs nothing any more."""
         if isinstance(event, Evicted | Expired | Refused) and event.tier in (self._last, "cache"):
-            self.keeping.references.leave(event.key)
+            try:
+                self.keeping.references.leave(event.key)
+            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it holds what it held
+                self._events.emit(Failed("references", f"they raised {error!r}"))
         self.fates.note(event, self._clock.monotonic())
         self._events.emit(event)
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmcache.model.clock import SystemClock
 from mmcache.model.key import Key
-from mmcache.tiers.hit_index import Entry, HitIndex, PythonHitIndex
+from mmcache.tiers.hit_index import Entry, HitIndex, PythonHitIndex, hit_index
 
 compiled = pytest.importorskip("mmcache.tiers._hit_index", reason="the C extension was not built here")
 
@@ -112,3 +113,14 @@ def test_misuse_is_an_error() -> None:
         compiled.HitIndex([], print, 4)
     with pytest.raises(TypeError, match="unhashable"):
         compiled.HitIndex({}, print, 4).peek([])
+
+
+class Stopped(SystemClock):
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def test_a_clock_made_from_the_systems_is_asked_too() -> None:
+    ended_long_ago: Entry = ("value", None, 1.0, None, 1, 1.0)  # for the machine, not for this clock
+    index = hit_index({KEYS[0]: ended_long_ago}, lambda key, default: default, CAPACITY, Stopped())
+    assert index.peek(KEYS[0]) == "value"

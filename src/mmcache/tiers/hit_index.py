@@ -139,7 +139,7 @@ def hit_index(
         except ImportError:
             pass
         else:
-            system = isinstance(clock, SystemClock)
+            system = type(clock) is SystemClock  # a subclass may tell another time
             made: HitIndex = compiled.HitIndex(
                 entries, below, capacity, None if system else clock.monotonic, shared, catch_up
             )

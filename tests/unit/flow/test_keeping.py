@@ -232,6 +232,8 @@ def test_a_configuration_file_makes_a_cache(tmp_path: Path) -> None:
         ("[cache", "cannot read"),
         ("[cash]\nx = 1", "not cash"),
         ("[cache]\nsecret = 'x'", "no secret"),
+        ("[cache]\nroot = 5", "root is a text"),
+        ("[cache]\npolicy = ['lru']", "policy is a text"),
         ("[tenants.a]\nclass = 'x'", "service and quota"),
         ("[tenants.a]\nservice = 'gold'", "one of"),
         ("cache = 1", "tables"),

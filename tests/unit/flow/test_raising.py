@@ -15,6 +15,7 @@ from mmcache.admission.base import Admit, Verdict
 from mmcache.model.block import Facts
 from mmcache.model.event import Failed
 from mmcache.policies.lru import LRU
+from mmcache.refs.counted import CountedReferences
 from mmcache.testing import FakeClock
 from mmcache.ttl.fixed import FixedTTL
 
@@ -170,3 +171,15 @@ def test_ranks_that_raise_let_who_waits_longest_go(mood: str) -> None:
         assert slots is not None
         assert (slots.taken_now, slots.waiting_now) == (0, 0)
         assert any(isinstance(event, Failed) and event.where == "slots" for event in cache.events.recent())
+
+
+class MoodyReferences(CountedReferences, Moody):
+    def leave(self, parent: Key) -> None:
+        self.check("leave")
+
+
+def test_references_that_raise() -> None:
+    clock, references = FakeClock(), MoodyReferences()
+    with Cache(memory=8000, clock=clock, references=references, ttl=5, policy="lru") as cache:
+        use_all_of_it(cache, clock, references, "leave")
+        cache.check_integrity()
