@@ -30,6 +30,7 @@ import lmdb
 from mmcache import forks
 from mmcache.model.errors import CorruptFrameError, InvalidInputError, TierClosedError, TierError
 from mmcache.tiers.disk.layout import Layout
+from mmcache.tiers.disk.length import check, lengthened
 
 T = TypeVar("T")
 Transaction = Any
@@ -191,7 +192,7 @@ class Index:
                 problem: Exception | None = None
                 if env is not None:
                     try:
-                        with env.begin(write=True) as txn:
+                        with lengthened(env), env.begin(write=True) as txn:
                             if txn.get(b"moved", db=self._dbs[5]) is not None:
                                 raise _Moved
                             return change(Tables(txn, self._dbs))
@@ -313,9 +314,8 @@ class Index:
             lock=not read_only or os.access(path / "lock.mdb", os.R_OK),
         )  # fmt: skip
         try:
-            # A file that is shorter than its meta page says would be a SIGBUS at the first look.
-            if size and (env.info()["last_pgno"] + 1) * env.stat()["psize"] > data.stat().st_size:
-                raise lmdb.CorruptedError(f"{data} is cut off")
+            if size:
+                check(env)
             if not read_only:
                 env.reader_check()
             dbs = [env.open_db(name, create=not read_only) for name in _TABLES]
