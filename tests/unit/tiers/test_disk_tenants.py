@@ -16,6 +16,7 @@ from mmcache.model.event import Evicted, EvictReason, MissReason, RefuseReason
 from mmcache.settings import Tenant
 from mmcache.testing.frames import make_key
 from mmcache.tiers.disk import DiskTier
+from mmcache.tiers.disk.index import Tables
 from mmcache.tiers.disk.ledger import Ledger
 from mmcache.tiers.disk.record import owner_of
 
@@ -129,6 +130,38 @@ def test_what_is_counted_is_what_is_there(calls: list[tuple[int, int, str, str]]
         report = tier.verify()
         tier.close()
         assert report.ok, report
+
+
+def as_before_owners(tier: DiskTier, *, uncounted: bool) -> None:
+    """What a process of a version without owners leaves: places without one; `uncounted`: in a folder of its own."""
+
+    def change(tables: Tables) -> None:
+        for place, entry in tables.range(tables.places, b"", 10_000):
+            tables.txn.put(place, entry[:52], db=tables.places)
+        if uncounted:
+            for name, _ in tables.range(tables.meta, b"", 10_000):
+                if name.startswith((b"own", b"held", b"counted")):
+                    tables.txn.delete(name, db=tables.meta)
+
+    tier._writer._index.update(change)
+
+
+@pytest.mark.parametrize("uncounted", [True, False])
+def test_blocks_of_an_older_version_count_too(folder: Folder, uncounted: bool) -> None:
+    old = folder.open()
+    old.put([blob(n, tenant="report") for n in range(40)], [None] * 40)
+    old.put([blob(100 + n, tenant="pay") for n in range(5)], [None] * 5)
+    if not uncounted:  # a newer one was here in between
+        tier = with_tenants(folder)
+        tier.put([blob(n, tenant="report") for n in range(9)], [None] * 9)
+    as_before_owners(old, uncounted=uncounted)
+    tier = with_tenants(folder)
+    for n in range(200, 215):
+        assert tier.put([blob(n, tenant="report")], [None]) == [None]
+    assert held(tier, "report") == listed(tier, "report") <= QUOTA
+    assert listed(tier, "report") > QUOTA - 12 * KB
+    assert all(got(tier, 100 + n) is not MissReason.ABSENT for n in range(5))
+    assert tier.verify().ok
 
 
 def test_a_batch_tenant_gives_way_to_a_critical_one_when_space_is_short(folder: Folder) -> None:

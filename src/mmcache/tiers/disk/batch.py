@@ -69,6 +69,8 @@ class Batch(NamedTuple):
         """
         ledger, old = Ledger(tables), outdated() if self.pending else ()
         evicted: list[tuple[Key, int]] = []
+        if quotas:
+            ledger.adopt()
         for key in self.touched:  # first: what was used a moment ago is not what a full quota costs
             ledger.touch(key)
         for entry in self.pending:

@@ -4,8 +4,8 @@ Tables: `frames` key → record; `places` segment ‖ offset → key ‖ generat
 `Usage`. A generation is the count of segments ever begun: the cache's own time, which passes only as it fills.
 
 An owner is a digest of a tenant's name. For quotas, `meta` holds `held` ‖ owner → bytes, and `own` ‖ owner ‖ generation
-of last use ‖ place → nothing: a tenant's blocks, the one unused for longest first. Blocks of before there were owners
-have none, and count for no tenant.
+of last use ‖ place → nothing: a tenant's blocks, the one unused for longest first. A process of a version without
+owners writes places without one, and counts nothing: `adopt` counts anew.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _KEY_BYTES = 48
 _OWNER = _KEY_BYTES + _USED.size
 _GENERATION = b"generation"
 _HELD, _OWN = b"held", b"own"
+_COUNTED = b"counted"
 _BYTES = struct.Struct("<Q")
 
 
@@ -228,6 +229,38 @@ class Ledger:
     def trim(self, owner: bytes, limit: int) -> list[tuple[Key, int]]:
         """Drop a tenant's blocks, the one unused for longest first, until they take `limit` bytes at most: keys and
         bytes."""
+        gone = self._trim(owner, limit)
+        if self.held(owner) > limit:  # without a block left: a process of an older version dropped some
+            self._count()
+            gone += self._trim(owner, limit)
+        return gone
+
+    def adopt(self) -> None:
+        """Once a folder: count the blocks that were stored before there were owners. Reads the whole index then."""
+        if self._txn.get(_COUNTED, db=self._tables.meta) is None:
+            self._count()
+            self._txn.put(_COUNTED, b"", db=self._tables.meta)
+
+    def _count(self) -> None:
+        """All owners anew, from the frames that there are."""
+        for prefix in (_HELD, _OWN):
+            while (chunk := self._tables.range(self._tables.meta, prefix)) and chunk[0][0].startswith(prefix):
+                for name, _ in chunk:
+                    if name.startswith(prefix):
+                        self._txn.delete(name, db=self._tables.meta)
+        self._change.clear()
+        first = b""
+        while chunk := self._tables.range(self._tables.places, first):
+            for place, entry in chunk:
+                raw = self._txn.get(entry[:_KEY_BYTES], db=self._tables.frames)
+                record = Record.decode(raw) if raw is not None else None
+                if record is not None and _PLACE.pack(record.segment, record.offset) == place:
+                    owner = owner_in(record.names)
+                    self._note(place, entry[:_OWNER] + owner)
+                    self._change[owner] += record.length
+            first = chunk[-1][0] + b"\0"
+
+    def _trim(self, owner: bytes, limit: int) -> list[tuple[Key, int]]:
         gone: list[tuple[Key, int]] = []
         prefix = _OWN + owner
         while self.held(owner) > limit and (chunk := self._tables.range(self._tables.meta, prefix, 16)):
