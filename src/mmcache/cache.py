@@ -115,6 +115,7 @@ class Cache:
         keeping = Keeping.choose(
             policy, admission, ttl, references, tenants, settings.early_refresh, stale_while_revalidate
         )
+        slots = keeping.slots(settings.compute_slots, tenants or {}, self._clock)
         self._references = keeping.references
         self._tally = Tally()
         self._flights = SingleFlight()
@@ -158,7 +159,6 @@ class Cache:
             broadcast=broadcast,
             doom=self._flights.doom,
         )
-        slots = keeping.slots(settings.compute_slots, tenants or {}, self._clock)
         fill = Fill(self._store, self._flights, claims, self._tally, settings.flight, slots)
         revalidation = Revalidation(self._store, fill, self._flights, claims, keeping, self._clock)
         self.answers = Answers(

@@ -153,8 +153,10 @@ class Keeping:
             ranks = plugins.load("admission", "qos")()
             ranks.serve(tenants)
         nice = {name: settings.batch_nice for name, tenant in tenants.items() if tenant.service == "batch"}
-        report = self.lifetime.report
-        return Slots(settings.count, ranks, tenants=tenants, nice=nice, clock=clock, report=report)
+        return Slots(
+            settings.count, ranks, tenants=tenants, nice=nice, clock=clock,
+            report=lambda event: self.lifetime.report(event),
+        )  # fmt: skip
 
     def refresh_window(self, cost: float) -> float:
         """Seconds before its deadline from which a block that took `cost` seconds may be refreshed early."""

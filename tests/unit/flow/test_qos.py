@@ -79,3 +79,9 @@ def test_quotas_hold_on_disk_too(tmp_path: Path) -> None:
         assert (stored - len(on_disk)) * 40_000 <= 1 << 20
     with Cache(tmp_path, tenants=TENANTS) as cache:
         assert cache.stats().tiers["disk"].detail["live_bytes"] <= 1 << 20  # type: ignore[operator]
+
+
+def test_wrong_slots_are_refused_before_the_folder_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="compute slots"):
+        Cache(tmp_path / "cache", settings=Settings(compute_slots=0))
+    assert not (tmp_path / "cache").exists()
