@@ -38,7 +38,8 @@ class LockedLifetime:
     def deadline(self, key: Key, facts: Facts, now: float) -> float | None:
         """See `Lifetime.deadline`."""
         with self._lock:
-            return self._lifetime.deadline(key, facts, now)
+            deadline = self._lifetime.deadline(key, facts, now)
+        return None if deadline is None else float(deadline)  # here, where it may raise
 
     def used(self, key: Key, now: float) -> None:
         """See `Lifetime.used`. Never raises."""

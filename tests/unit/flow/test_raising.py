@@ -153,6 +153,18 @@ def test_a_policy_that_raises_still_leaves_the_block_to_the_tiers_below(tmp_path
         assert cache.peek(text(cache, 1)) is None
 
 
+class Vague(FixedTTL):
+    def deadline(self, key: Key, facts: Facts, now: float) -> Any:
+        return "soon"
+
+
+def test_a_lifetime_that_gives_no_number_refuses() -> None:
+    with Cache(ttl=Vague()) as cache:
+        assert cache.get_or_compute(text(cache, 1), lambda: "value") == "value"
+        assert not cache.put(text(cache, 1), "value")
+        assert cache.get(text(cache, 1)) is None
+
+
 def test_an_admission_that_raises_refuses() -> None:
     with Cache(admission=MoodyAdmission()) as cache:
         assert cache.get_or_compute(text(cache, 1), lambda: "value") == "value"
