@@ -12,6 +12,14 @@ REST_SECONDS = 1.0
 
 _CODES = {"OutOfMemoryError": "OOM ", "ReadOnlyError": "READONLY ", "NoPermissionError": "NOPERM "}
 
+_NONSENSE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, MemoryError)
+"""What the client trips over where the other side does not speak the protocol."""
+
+_REPLIES: dict[str | bytes | int, type | tuple[type, ...]] = {
+    "GETRANGE": bytes, "STRLEN": int, "UNLINK": int, "SCAN": (list, tuple), "TIME": (list, tuple),
+}  # fmt: skip
+"""Of what kind a server's replies are."""
+
 Command = tuple[str | bytes | int, ...]
 
 
@@ -55,11 +63,22 @@ class Connection:
             for command in commands:
                 pipeline.execute_command(*command)
             replies = pipeline.execute(raise_on_error=False)
-        except (self._errors.RedisError, OSError, ValueError) as error:
+        except (self._errors.RedisError, OSError, *_NONSENSE) as error:
+            if isinstance(error, _NONSENSE):
+                self._pool.disconnect()  # what is left unread on it would answer the next question
             if isinstance(error, self._errors.ConnectionError | self._errors.TimeoutError | OSError):
                 self._rest_until = self._monotonic() + REST_SECONDS
             raise TierError(f"the server at {self._where} does not serve: {error}; see that it runs") from error
-        return [Refusal.of(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        return [self._checked(command[0], reply) for command, reply in zip(commands, replies, strict=True)]
+
+    def _checked(self, command: str | bytes | int, reply: Any) -> Any:
+        if isinstance(reply, Exception):
+            return Refusal.of(reply)
+        if not isinstance(reply, _REPLIES.get(command, object)):
+            raise TierError(
+                f"the server at {self._where} answers {command!s} with {reply!r:.40}; is it Valkey or Redis?"
+            )
+        return reply
 
     def close(self) -> None:
         """Close all connections."""

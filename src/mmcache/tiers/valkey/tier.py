@@ -157,8 +157,12 @@ class ValkeyTier:
             (reply,) = self._connection.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE)])
             if isinstance(reply, Refusal):
                 raise TierError(f"the server refused to list its keys: {reply}")
-            cursor = str(int(reply[0])).encode()
-            yield [name for name in reply[1] if len(name) == len(self._prefix) + _KEY_CHARACTERS]
+            try:
+                cursor, found = str(int(reply[0])).encode(), list(reply[1])
+            except (ValueError, TypeError, LookupError) as error:
+                raise TierError(f"the server listed its keys as {reply!r:.40}") from error
+            length = len(self._prefix) + _KEY_CHARACTERS
+            yield [name for name in found if isinstance(name, bytes) and len(name) == length]
             if cursor == b"0":
                 return
 
