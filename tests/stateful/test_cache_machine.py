@@ -97,7 +97,10 @@ class CacheMachine(RuleBasedStateMachine):
     )
     def start(self, policy: str, references: str, apart: bool) -> None:
         tenants = {"acme": Tenant("critical"), "zeta": Tenant("batch", quota=self.quota)} if apart else {}
-        self.deciders: dict[str, Any] = {"policy": policy, "references": references, "tenants": tenants}
+        admission = "always" if self.exact else None  # with tenants that is `qos`, which may refuse
+        self.deciders: dict[str, Any] = {
+            "policy": policy, "references": references, "tenants": tenants, "admission": admission,
+        }  # fmt: skip
         self.open()
         self.keys = [self.key(n) for n in range(len(NAMES))]
         assert len(set(self.keys)) == len(self.keys)
