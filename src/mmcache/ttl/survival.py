@@ -33,6 +33,8 @@ GAP_PRIOR = Gamma(1.0, 60.0)
 """Before anything is known: exponential gaps of a minute."""
 COST_KEEP = 1.0 - 1.0 / 500.0
 """Recompute times are forgotten over 500 computations."""
+LEAST_COST = 1e-9
+"""Seconds; a recompute time below is none, as is one that is not a finite number."""
 COST_SURE = 0.99
 """A block's own recompute time counts up to this quantile of its modality: one slow run is no reason to hold longer."""
 
@@ -135,9 +137,10 @@ class SurvivalTTL:
         """See `Lifetime.deadline`. Storing counts as a use: somebody asked."""
         name = self._note_scope(key, facts.modality)
         modality = self._modality(name)
-        if 0.0 < facts.cost < math.inf:
-            modality.costs.note(facts.cost, self._random.getrandbits(16))
-        modality.gaps.use(key, now, ECHO * facts.cost)
+        cost = _told(facts.cost)
+        if cost:
+            modality.costs.note(cost, self._random.getrandbits(16))
+        modality.gaps.use(key, now, ECHO * cost)
         self._refit(modality, now)
         uses, seconds = self._paces.store(key, now) if self.by_key else (0.0, 0.0)
         seconds = self._seconds(modality, facts, uses, seconds)
@@ -202,9 +205,10 @@ class SurvivalTTL:
     @staticmethod
     def _recompute(modality: _Modality, facts: Facts) -> float:
         """Seconds that computing the block again will take, as far as believed."""
+        cost = _told(facts.cost)
         if modality.costs.noted < LEAST:
-            return facts.cost or modality.costs.median
-        return min(facts.cost, modality.costs.most) if facts.cost > 0.0 else modality.costs.median
+            return cost or modality.costs.median
+        return min(cost, modality.costs.most) if cost else modality.costs.median
 
     def _note_scope(self, key: Key, modality: str) -> str:
         """Which curve a key's uses belong to: uses come without facts."""
@@ -257,6 +261,11 @@ class SurvivalTTL:
 
 
 _NOTHING = Seen(np.zeros(0), np.zeros(0), np.zeros(0), 0.0)
+
+
+def _told(cost: float) -> float:
+    """0 where it makes no sense."""
+    return cost if LEAST_COST <= cost < math.inf else 0.0
 
 
 def _sums_of(gamma: Gamma) -> Sums:

@@ -131,6 +131,18 @@ def test_never_below_so_many_recomputes_nor_above_the_cap() -> None:
     assert lifetime.deadline(make_key(901), Facts(1, 1e6, "text"), 30.0) == 130.0
 
 
+@pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, 5e-324, 0.0])
+def test_a_recompute_time_that_makes_no_sense_is_none(cost: float) -> None:
+    told, untold = SurvivalTTL(), SurvivalTTL()
+    for n in range(4000):
+        ends = [
+            lifetime.deadline(make_key(n % 40), Facts(1, given, "image"), n // 80)
+            for lifetime, given in ((told, cost), (untold, 0.0))
+        ]
+        assert ends[0] == ends[1]
+    assert told.explain("image") == untold.explain("image")
+
+
 def test_one_slow_run_does_not_hold_a_block_for_long() -> None:
     lifetime, chance = SurvivalTTL(floor_recomputes=1000.0, jitter=0.0), random.Random(2)
     for n in range(200):
