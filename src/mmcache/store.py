@@ -260,7 +260,7 @@ class Store:
                 return Kept(make, False)
             for tier in self.lower:
                 hand = None if handed_over else partial(self._written, key, scope, done)
-                taken, handed = self._put_below(tier, frame, deadline, facts, hand)
+                taken, handed = self._put_below(tier, frame, deadline, facts, hand, unless)
                 kept, handed_over = kept or taken, handed_over or handed
             if self.lower and not near:  # a reader may have promoted the older value meanwhile
                 self.changes.mark([key])
@@ -277,14 +277,15 @@ class Store:
         done()
 
     def _put_below(
-        self, tier: Tier, frame: Frame, deadline: float | None, facts: Facts, done: Callable[[], None] | None
-    ) -> tuple[bool, bool]:
+        self, tier: Tier, frame: Frame, deadline: float | None, facts: Facts, done: Callable[[], None] | None,
+        unless: Callable[[], bool],
+    ) -> tuple[bool, bool]:  # fmt: skip
         """(taken, whether `done` was handed over)."""
         key, owed = frame.key, self._owed[id(tier)]
         handed = done is not None and isinstance(tier, WriteBehind)
         try:
             if isinstance(tier, WriteBehind):
-                refused = tier.put_then(frame, deadline, done)
+                refused = tier.put_then(frame, deadline, done, unless)
             else:
                 (refused,) = tier.put([frame], [deadline])
         except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; it may hold an older value

@@ -60,13 +60,18 @@ class WriteBehind:
         """Keys of the last batch, until invalidations by other processes were looked for after it."""
         self._thread: threading.Thread | None = None
 
-    def put_then(self, frame: Frame, deadline: Deadline, done: Done | None) -> RefuseReason | None:
-        """Queue one frame; `done` is called when it is readable by other processes, or has failed, or is refused."""
+    def put_then(
+        self, frame: Frame, deadline: Deadline, done: Done | None, unless: Callable[[], bool] = lambda: False
+    ) -> RefuseReason | None:
+        """Queue one frame; `done` is called when it is readable by other processes, or has failed, or is refused.
+        `unless`: asked under the lock that `drop` takes, whether what is put was invalidated meanwhile."""
         reason: RefuseReason | None = None
         with self._changed:
             if self._closed:
                 raise TierClosedError(f"the {self.name} tier is closed; open a new Cache")
-            if self._pending_bytes + frame.size > self._backlog_bytes and self._pending:
+            if unless():
+                reason = RefuseReason.INVALIDATED
+            elif self._pending_bytes + frame.size > self._backlog_bytes and self._pending:
                 self.refused += 1
                 reason = RefuseReason.BACKLOG
             else:

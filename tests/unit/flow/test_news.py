@@ -61,28 +61,6 @@ def test_a_replacement_that_another_process_invalidates_while_it_waits_does_not_
     assert other.get(text(other)) is None
 
 
-def test_what_was_invalidated_while_it_was_stored_leaves_who_read_it_meanwhile_too(
-    pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = pair
-    key = text(one)
-    text(other)
-    behind: Any = one._store.lower[0]
-    real = behind.put_then
-
-    def put_then(*arguments: Any) -> Any:
-        monkeypatch.undo()
-        one.invalidate(key)
-        taken = real(*arguments)
-        one.flush()
-        assert other.get(key) == "outdated"  # too early to know better
-        return taken
-
-    monkeypatch.setattr(behind, "put_then", put_then)
-    assert one.get_or_compute(key, lambda: "outdated") == "outdated"
-    assert (one.get(key), other.get(key)) == (None, None)
-
-
 def test_an_invalidation_that_the_disk_cannot_follow_fails_no_hit(
     pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,3 +92,28 @@ def test_no_accepted_put_is_lost_to_the_news_of_an_earlier_invalidation(pair: tu
     assert one.peek(key) == "new"
     one.flush()
     assert (one.get(key), other.get(text(other))) == ("new", "new")
+
+
+def test_what_was_invalidated_between_two_tiers_reaches_no_reader(
+    pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    key = text(one)
+    text(other)
+    behind: Any = one._store.lower[0]
+    real = behind.put_then
+    read = []
+
+    def put_then(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        one.invalidate(key)
+        taken = real(*arguments)
+        read.append(one.get(key))
+        one.flush()
+        read.append(other.get(key))
+        return taken
+
+    monkeypatch.setattr(behind, "put_then", put_then)
+    assert one.get_or_compute(key, lambda: "outdated") == "outdated"
+    assert read == [None, None]
+    assert (one.get(key), other.get(key)) == (None, None)
