@@ -62,13 +62,13 @@ def advise(
     with bar(speak) as progress:
         trace = read_log(log, skip_bad=skip_bad, progress=progress)
         found = study(trace, policies=policy, memory=limit, fresh_within=oldest, exact=exact, progress=progress)
-    show(speak, as_json(found), lambda: _view(found))
-    if output is not None:
+    if output is not None:  # before anything is shown: where a file cannot be written, only the error is JSON
         output.write_text(_page(found, log, output), encoding="utf-8")
         complain(f"wrote {output}")
     if write is not None:
         write.write_text(config(found), encoding="utf-8")
         complain(f"wrote {write}; use it with Cache.from_config({str(write)!r})")
+    show(speak, as_json(found), lambda: _view(found))
     return Exit.DONE if found.best.saved > 0 else Exit.NO
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from io import TextIOWrapper
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,6 +82,8 @@ def show(speak: Speak, data: object, view: Callable[[], RenderableType]) -> None
         return
     from rich.console import Console
 
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal of another encoding than UTF-8 gets "?" for what it lacks
+        sys.stdout.reconfigure(errors="replace")
     Console().print(view())
 
 

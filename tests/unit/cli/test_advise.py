@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,23 @@ def test_figures_for_programs(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     for points in found["curves"].values():
         assert [point["memory"] for point in points] == sorted(point["memory"] for point in points)
         assert points[-1]["saved"] == pytest.approx(found["curves"]["lru"][-1]["saved"])  # all fits: all are one
+
+
+@pytest.mark.parametrize("option", ["--write", "--output"])
+def test_what_cannot_be_written_leaves_one_error_for_programs(
+    log: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["advise", str(log), "--policy", "lru", "--json", option, str(tmp_path / "none" / "advice.md")]
+    assert main(words) == Exit.FAILED
+    assert json.loads(capsys.readouterr().out)["error"] == "FileNotFoundError"
+
+
+def test_a_terminal_without_utf_8_gets_the_advice_too(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = TextIOWrapper(BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["advise", str(log), "--policy", "lru"]) == Exit.DONE
+    terminal.flush()
+    assert b"Advised" in terminal.buffer.getvalue()
 
 
 def test_a_markdown_page_keeps_names_from_being_markup(log: Path, tmp_path: Path) -> None:
