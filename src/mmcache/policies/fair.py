@@ -12,8 +12,12 @@ from mmcache.policies.base import Explains, Policy
 from mmcache.settings import Tenant
 
 _STRANGER = Tenant()
-_REMEMBERED = 1024
+_REMEMBERED = 64
 """Tenants that nobody named and that hold nothing keep their policy (it may have learned) up to this many."""
+_APART = 256
+"""Tenants that nobody named with a policy of their own; others share one, for a policy may hold 30 KB of tables."""
+_TOGETHER = ""
+"""Name of the account that they share."""
 
 _Rank = tuple[float, float, int]
 
@@ -57,6 +61,8 @@ class FairShare:
     * a batch tenant with demand keeps that share for ever: it is slowed down, and never starved;
     * what a critical tenant can lose to it are its coldest 4.8 %.
 
+    Beyond 256 tenants that nobody named, further ones count as one tenant together.
+
     The weights are per tenant: a thousand tenants of one class outweigh one of a higher class; quotas bound them. This
     is weighted max-min fairness (Demers, Keshav and Shenker, "Analysis and simulation of a fair queueing algorithm",
     SIGCOMM 1989) of space instead of time.
@@ -68,7 +74,7 @@ class FairShare:
     tenants that do not lose.
     """
 
-    __slots__ = ("_accounts", "_blocks", "_heap", "_idle", "_make", "_newest", "_next", "_tenants")
+    __slots__ = ("_accounts", "_blocks", "_heap", "_idle", "_make", "_newest", "_next", "_strangers", "_tenants")
 
     refuses = True
     """See `Policy`."""
@@ -80,7 +86,7 @@ class FairShare:
         self._blocks: dict[Key, tuple[_Account, int]] = {}
         self._heap: list[_Account] = []  # of accounts with blocks, by rank; each knows its place
         self._idle: OrderedDict[str, None] = OrderedDict()
-        self._next = 0
+        self._next = self._strangers = 0
         self._newest: Key | None = None
 
     def bytes_of(self, tenant: str) -> int:
@@ -91,7 +97,7 @@ class FairShare:
     def add(self, key: Key, facts: Facts, now: float) -> None:
         """See `Policy.add`."""
         account, old = self._blocks.get(key, (None, 0))
-        if account is None or account.name != facts.tenant:
+        if account is None or not self._is_of(facts.tenant, account):
             self.drop(key)
             account, old = self._account(facts.tenant), 0
             account.blocks += 1
@@ -164,14 +170,27 @@ class FairShare:
             "score": account.rank[0],
         }
 
+    def _is_of(self, tenant: str, account: _Account) -> bool:
+        return account.name == tenant or (account.name == _TOGETHER and tenant not in self._accounts)
+
     def _account(self, tenant: str) -> _Account:
+        if tenant not in self._accounts and tenant not in self._tenants and self._strangers >= _APART:
+            if self._idle:
+                self._forget_idle()
+            else:
+                tenant = _TOGETHER
         account = self._accounts.get(tenant)
         if account is None:
             weight = self._tenants.get(tenant, _STRANGER).weight
             account = self._accounts[tenant] = _Account(tenant, weight, self._next, self._make())
             self._next += 1
+            self._strangers += tenant not in self._tenants
         self._idle.pop(tenant, None)
         return account
+
+    def _forget_idle(self) -> None:
+        del self._accounts[self._idle.popitem(last=False)[0]]
+        self._strangers -= 1
 
     def _charge(self, account: _Account, size: int) -> None:
         """Change what an account holds, and its place in the heap."""
@@ -196,7 +215,7 @@ class FairShare:
         if account.name not in self._tenants:
             self._idle[account.name] = None
             if len(self._idle) > _REMEMBERED:
-                del self._accounts[self._idle.popitem(last=False)[0]]
+                self._forget_idle()
 
     def _set(self, account: _Account, place: int) -> None:
         account.place = place

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mmcache.model.block import Facts
 from mmcache.model.key import Key
-from mmcache.policies.fair import _REMEMBERED, FairShare
+from mmcache.policies.fair import _APART, _REMEMBERED, FairShare
 from mmcache.policies.lru import LRU
 from mmcache.settings import Tenant
 from mmcache.testing import make_key
@@ -153,7 +153,7 @@ class Counted(LRU):
 
 
 def test_the_first_victims_of_thousands_of_tenants_ask_few_of_them() -> None:
-    policy = FairShare(Counted, {})
+    policy = FairShare(Counted, {f"tenant {n}": Tenant() for n in range(5000)})
     rng = random.Random(5)
     for n in range(5000):
         policy.add(make_key(n), Facts(rng.randrange(1000, 9000), tenant=f"tenant {n}"), 0.0)
@@ -171,6 +171,30 @@ def test_strangers_that_hold_nothing_are_forgotten_in_the_end() -> None:
     policy.drop(make_key(1))
     assert len(policy._accounts) <= _REMEMBERED + 1
     assert list(policy.victims(0.0)) == []
+
+
+def test_thousands_of_strangers_share_one_policy() -> None:
+    made: list[LRU] = []
+
+    def make() -> LRU:
+        made.append(LRU())
+        return made[-1]
+
+    policy, rng = FairShare(make, TENANTS), random.Random(6)
+    held: dict[int, int] = {}
+    for n in range(20_000):
+        block = rng.randrange(5000)
+        policy.add(make_key(block), Facts(100, tenant=f"stranger {block}"), 0.0)
+        held[block] = 100
+        if n % 7 == 0:
+            gone = rng.choice(list(held))
+            policy.drop(make_key(gone))
+            del held[gone]
+    assert len(policy._accounts) <= _APART + 1
+    assert set(policy.victims(1.0)) == {make_key(block) for block in held}
+    assert sum(account.bytes for account in policy._accounts.values()) == sum(held.values())
+    policy.add(make_key(-1 % 2**32), Facts(100, tenant="pay"), 0.0)
+    assert policy.bytes_of("pay") == 100
 
 
 class NewestFirst(LRU):
