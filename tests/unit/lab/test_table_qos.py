@@ -62,6 +62,7 @@ def a_round(milliseconds: float, hits: float, batch: int = 0) -> Round:
 def test_rows_compare_with_the_tenant_alone() -> None:
     rounds = {
         "alone": [a_round(10, 90), a_round(10, 90)],
+        "apart": [a_round(10.2, 90), a_round(10.2, 90)],
         "qos": [a_round(10.5, 89, 40), a_round(10.5, 90, 40)],
         "not-nice": [a_round(20, 90, 40), a_round(20, 90, 40)],
         "open": [a_round(40, 50, 60), a_round(40, 50, 60)],
@@ -69,6 +70,8 @@ def test_rows_compare_with_the_tenant_alone() -> None:
     found = {row.id: row for row in rows(rounds)}
     assert found["critical/qos/rise"].ours == pytest.approx(5.0)
     assert found["critical/qos/rise"].met
+    assert found["critical/apart/rise"].ours == pytest.approx(2.0)
+    assert found["critical/qos/rise-over-apart"].ours == pytest.approx(100 * (10.5 / 10.2 - 1))
     assert found["critical/qos/rise-95-high"].ours == pytest.approx(5.0)
     assert found["critical/open/rise"].ours == pytest.approx(300.0)
     assert found["critical/qos/hit-lost"].ours == pytest.approx(0.5)
