@@ -1,0 +1,174 @@
+"""`Prompt`: all that an answer depends on, part by part, and how each part is identified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from blake3 import blake3
+
+from mmcache.keys.arguments import canonical_arguments
+from mmcache.keys.content import Content, ContentOptions, identify
+from mmcache.keys.framing import DIGEST_BYTES, framed
+from mmcache.model.errors import InvalidInputError
+from mmcache.model.key import Key
+from mmcache.model.memo import Memo
+from mmcache.model.signature import Signature
+from mmcache.scopes import Scope, Scopes
+
+Source = tuple[str, str]
+"""What an answer rests on: its kind and its name."""
+
+UNKNOWN: Final = object()
+"""A part that nobody can name: stands in `Prompt.other`, and the cache steps aside."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One question to a model. Pictures and sounds are compared by likeness, `text` by meaning, all else exactly.
+
+    >>> Prompt("What animal is it?", pictures=["cat.jpg"], system="Answer in one word.")
+    """
+
+    text: str
+    """The question: the last thing that the user said."""
+    pictures: Sequence[Any] = ()
+    """In order; anything that `Cache.key` takes as an image."""
+    sounds: Sequence[Any] = ()
+    """In order; anything that `Cache.key` takes as audio."""
+    system: Any = ""
+    """The system prompt."""
+    tools: Any = ()
+    """Tool descriptions. A dict's `name` (or `function.name`) is a source: see `Meaning.changed`."""
+    history: Any = ()
+    """Earlier turns."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Temperature, seed, most tokens…"""
+    schema: Any = None
+    """What the answer must look like: a JSON schema, a grammar."""
+    documents: Sequence[str] | Mapping[str, str | bytes] = ()
+    """Names of what was retrieved, or name → content or version. Content counts exactly."""
+    version: str = ""
+    """Of the prompt template."""
+    other: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the answer depends on."""
+
+    def sources(self) -> tuple[Source, ...]:
+        """What it rests on by name, besides pictures, sounds and model. Sorted, each once."""
+        found = {("document", name) for name in self.documents} | {("tool", name) for name in _tool_names(self.tools)}
+        if self.version:
+            found.add(("prompt", self.version))
+        return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class Identified:
+    """A prompt whose parts are known."""
+
+    prompt: Prompt
+    scope: Scope
+    words: Content
+    pictures: tuple[Content, ...]
+    sounds: tuple[Content, ...]
+    exact: bytes
+    """16 bytes: all that must be equal for any two answers to be compared at all."""
+    key: Key
+    """The exact key."""
+    sources: tuple[bytes, ...]
+    """16 bytes each: what the answer rests on, see `source_id`."""
+
+    @property
+    def kind(self) -> str:
+        """Which modalities it has: each kind's promise is kept apart."""
+        return "text" + "+image" * bool(self.pictures) + "+audio" * bool(self.sounds)
+
+    @cached_property
+    def canonical(self) -> Prompt:
+        """What the model is given: exactly what the key describes. Raises `InvalidInputError`."""
+        return replace(
+            self.prompt,
+            text=self.words.canonical(),
+            pictures=tuple(part.canonical() for part in self.pictures),
+            sounds=tuple(part.canonical() for part in self.sounds),
+        )
+
+
+@dataclass(frozen=True)
+class Identifier:
+    """How the prompts of one cache are identified."""
+
+    scopes: Scopes
+    memo: Memo
+    options: ContentOptions
+    editions: Mapping[bytes, int]
+    """`source_id` → how often it has changed. It enters keys, so that what rested on an earlier edition is out of
+    reach for good, in every tier and after any restart."""
+
+    def identify(
+        self, prompt: Prompt, signature: Signature, tenant: str, namespace: str, *, alias: str, form: str
+    ) -> Identified | None:
+        """The parts of `prompt`; None where a part has no canonical bytes, so that the cache must step aside.
+
+        alias: the model's name as a source. form: what is stored, `value` or `stream`. Raises `InvalidInputError`
+        for content that cannot be read.
+        """
+        if not isinstance(prompt, Prompt):
+            raise InvalidInputError(f"a Prompt is asked, not {type(prompt).__name__}: Prompt('What is it?')")
+        bare = self.scopes.of(signature, tenant, namespace)
+        salt = bare.salt
+        words = identify(prompt.text, "text", salt=salt, memo=self.memo, options=self.options)
+        pictures, sounds = (
+            tuple(identify(part, modality, salt=salt, memo=self.memo, options=self.options) for part in parts)
+            for modality, parts in (("image", prompt.pictures), ("audio", prompt.sounds))
+        )
+        decoders = sorted({part.decoder for part in (*pictures, *sounds) if part.decoder})
+        scope = self.scopes.of(replace(signature, decoder="+".join(decoders)), tenant, namespace) if decoders else bare
+        named = [source_id(salt, *source) for source in (("model", alias), *prompt.sources())]
+        media = [source_id(salt, part.modality, part.digest.hex()) for part in (*pictures, *sounds)]
+        try:
+            rest = canonical_arguments(
+                (prompt.system, prompt.tools, prompt.history, dict(prompt.sampling), prompt.schema, prompt.version),
+                {"documents": _documents(prompt.documents), "other": dict(prompt.other)},
+            )
+        except InvalidInputError:
+            return None
+        counts = framed(form, len(pictures).to_bytes(4, "big"), len(sounds).to_bytes(4, "big"))
+        exact = _digest(salt, "exact", counts, rest, self._changed(named))
+        parts = (part.digest for part in (words, *pictures, *sounds))
+        key = Key(scope.digest, _digest(salt, "answer", exact, *parts, self._changed(media)))
+        return Identified(prompt, scope, words, pictures, sounds, exact, key, (*named, *media))
+
+    def _changed(self, sources: Sequence[bytes]) -> bytes:
+        """The editions of those that ever changed."""
+        return b"".join(
+            source + self.editions[source].to_bytes(8, "big") for source in sources if source in self.editions
+        )
+
+
+def source_id(salt: bytes, kind: str, name: str) -> bytes:
+    """16 bytes that name a source within its realm. Kinds: `model document tool prompt image audio`."""
+    try:
+        return _digest(salt, "source", kind.encode(), name.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the name of a {kind} holds a lone surrogate; pass valid Unicode") from error
+
+
+def _documents(documents: Sequence[str] | Mapping[str, str | bytes]) -> Any:
+    return dict(documents) if isinstance(documents, Mapping) else sorted(documents)
+
+
+def _tool_names(tools: Any) -> list[str]:
+    """Names of tools: strings, or dicts as OpenAI's or Anthropic's interfaces have them."""
+    found = []
+    for tool in tools if isinstance(tools, list | tuple) else ():
+        described = tool.get("function", tool) if isinstance(tool, Mapping) else tool
+        name = described.get("name") if isinstance(described, Mapping) else described
+        if isinstance(name, str):
+            found.append(name)
+    return found
+
+
+def _digest(salt: bytes, label: str, *parts: bytes) -> bytes:
+    return blake3(framed(label, *parts), key=salt).digest(length=DIGEST_BYTES)

@@ -1,0 +1,102 @@
+"""`Semantic`: what the user allows, and how inputs are compared. `Reply`: what asking gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mmcache.calibration.base import Decision
+from mmcache.keys.options import ContentOptions
+from mmcache.likeness.base import Nearness
+from mmcache.model.errors import SettingsError
+from mmcache.model.key import Key
+from mmcache.model.signature import Signature
+from mmcache.semantic import lexical
+from mmcache.semantic.judge import Judge, same_answer
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """Serve stored answers to questions in other words, or about nearly the same picture, where that was learned.
+
+    >>> Cache(semantic=Semantic(max_error=0.01, text=embed, embedder="e5-small 1.0"))
+    """
+
+    max_error: float = 0.01
+    """P(wrong | near hit) that is allowed, 0.001 to 0.2, by tenant, model and kind of prompt."""
+    confidence: float = 0.95
+    """With which it is kept, at all times at once."""
+    text: Callable[[str], Any] | None = None
+    """Text → one vector (list or array of floats, any length but always the same); None = `lexical.embed`, model-free."""
+    embedder: str | Signature | None = None
+    """Which version of which embedding `text` is. Vectors of two embedders never meet."""
+    check_share: float = 0.05
+    """Of near hits, computed anew and compared: what the report and the promise rest on."""
+    judge: Judge = same_answer
+    """Says whether the stored answer was right, given the computed one."""
+    least_similarity: float = 0.6
+    """Cosine below which no stored question is considered, nor compared."""
+    picture: Nearness = Nearness.TRIMMED
+    """How near pictures may be at most that are ever considered alike; `Nearness.SAME` = only the very same."""
+    sound: Nearness = Nearness.TRIMMED
+    most_entries: int = 100_000
+    """Stored questions that near answers are looked for among, over all tenants; the oldest leave."""
+    content: ContentOptions = field(default_factory=ContentOptions)
+    """How pictures and sounds are read."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("max_error", 0.001, 0.2), ("confidence", 0.5, 0.9999), ("check_share", 0.0, 1.0),
+            ("least_similarity", -1.0, 1.0),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+                raise SettingsError(f"Semantic({name}=…) is a number from {low} to {high}, not {value!r}")
+        if not isinstance(self.most_entries, int) or self.most_entries < 1:
+            raise SettingsError(
+                f"Semantic(most_entries=…) is a number of questions, 1 or more, not {self.most_entries!r}"
+            )
+        if self.text is not None and self.embedder is None and not hasattr(self.text, "key"):
+            raise SettingsError(
+                "Semantic(text=…) needs embedder=…: a string that names the embedding and its version, so that vectors "
+                "kept from earlier are never compared with another embedding's"
+            )
+
+    @property
+    def embed(self) -> Callable[[str], Any]:
+        """The embedding in use."""
+        return self.text or lexical.embed
+
+    @property
+    def embedder_signature(self) -> Signature:
+        """Of `embed`. Raises `UnversionedModelError`."""
+        if self.text is None:
+            return Signature(model_version=lexical.VERSION)
+        return Signature.of(self.text if self.embedder is None else self.embedder)
+
+    @property
+    def judge_name(self) -> str:
+        """For reports."""
+        return str(getattr(self.judge, "__qualname__", None) or type(self.judge).__qualname__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer and where it came from."""
+
+    value: Any
+    source: Literal["exact", "near", "computed"]
+    """`exact`: stored for this very prompt. `near`: stored for another one, trusted. `computed`: now, or by another
+    caller at the same time."""
+    key: Key | None
+    """Of what was served; None where the cache stepped aside."""
+    decision: Decision | None = None
+    """About the nearest stored question, where there was one."""
+    stored_text: str | None = None
+    """That question's text."""
+
+    @property
+    def hit(self) -> bool:
+        """Whether nothing was computed for it."""
+        return self.source != "computed"
