@@ -13,7 +13,7 @@ from mmcache.events import Events
 from mmcache.fill import Fill, same
 from mmcache.lookup import Lookup
 from mmcache.model.errors import MMCacheError
-from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason
+from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
 from mmcache.model.key import Key
 from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scope, Scopes
@@ -60,21 +60,39 @@ class Answers:
         `settled`: each goes to `settle`, so that what is over but may be served while it is revalidated counts too.
         """
         self._store.memory.check_open()
-        bypassed = [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
-        stale = settled and self.mode == "on"
-        return self._counted(keys, self._store.find(keys, stale=stale) if self.mode != "off" else bypassed)
+        if self.mode == "off":
+            looks = [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
+        else:
+            looks = self._store.find(keys, stale=settled and self.mode == "on")
+        return [self.count(key, look) for key, look in zip(keys, looks, strict=True)]
 
-    def _counted(self, keys: Sequence[Key], looks: list[Lookup]) -> list[Lookup]:
-        for key, look in zip(keys, looks, strict=True):
-            scope = self._scopes.find(key)
-            modality = scope.signature.modality if scope is not None else None
-            if look.make is None:
-                self._tally.miss(look.reason, modality)
-                self._events.emit(Missed(key, look.reason))
-            else:
-                self._tally.hit(look.tier, modality, look.saved)
-                self._events.emit(Hit(key, look.tier))
-        return looks
+    def find(self, key: Key, *, settled: bool = False) -> Lookup:
+        """Like `look_up` of one key, for who sees to it that the outcome is counted: `count` or `count_near`."""
+        self._store.memory.check_open()
+        return self._store.find([key], stale=settled and self.mode == "on")[0]
+
+    def read(self, key: Key) -> Lookup:
+        """What is stored, to be compared: neither counted nor a use."""
+        return self._store.find([key], counted=False)[0]
+
+    def count(self, key: Key, look: Lookup) -> Lookup:
+        """Count and log the outcome of a lookup."""
+        if look.make is None:
+            self._tally.miss(look.reason, self._modality(key))
+            self._events.emit(Missed(key, look.reason))
+        else:
+            self._tally.hit(look.tier, self._modality(key), look.saved)
+            self._events.emit(Hit(key, look.tier))
+        return look
+
+    def count_near(self, key: Key, stored: Key, look: Lookup, confidence: float) -> None:
+        """The same for `key`, which was answered with what is stored for another."""
+        self._tally.hit(look.tier, self._modality(key), look.saved)
+        self._events.emit(NearHit(key, stored, look.tier, confidence))
+
+    def _modality(self, key: Key) -> str | None:
+        scope = self._scopes.find(key)
+        return scope.signature.modality if scope is not None else None
 
     def answer(self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False) -> Any:
         """The stored value, or `compute()`'s, stored."""
@@ -103,7 +121,14 @@ class Answers:
         if bypass or self.mode == "off":
             self._count_bypass(key)
             return (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0]
-        look = await self._look_up_async(key)
+        return await self.settle_async(key, await self._look_up_async(key), compute, ttl=ttl)
+
+    async def settle_async(
+        self, key: Key, look: Lookup, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None
+    ) -> Any:
+        """The async twin of `settle`."""
+        if self.mode == "off":
+            return (await self._fill.timed_async(compute))[0]
         if look.make is None:
             return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
         if self.mode == "on" and self._revalidation.due(look):
@@ -120,7 +145,7 @@ class Answers:
         self._store.memory.check_open()
         near = self._store.find_near([key])
         if near[0].make is not None:
-            return self._counted([key], near)[0]
+            return self.count(key, near[0])
         return (await asyncio.to_thread(self.look_up, [key], settled=True))[0]
 
     def answer_many(
@@ -182,9 +207,7 @@ class Answers:
         return value if self.mode == "shadow" else fresh
 
     def _count_bypass(self, key: Key) -> None:
-        scope = self._scopes.find(key)
-        self._tally.miss(MissReason.BYPASSED, scope.signature.modality if scope is not None else None)
-        self._events.emit(Missed(key, MissReason.BYPASSED))
+        self.count(key, Lookup(None, reason=MissReason.BYPASSED))
 
 
 def nothing() -> None:

@@ -59,6 +59,17 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class NearHit:
+    """A prompt was answered with what is stored for another one, which was trusted."""
+
+    key: Key
+    stored: Key
+    tier: str
+    confidence: float
+    """Estimated P(right), 0…1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Missed:
     key: Key
     reason: MissReason
@@ -129,4 +140,4 @@ class Differed:
     """Largest absolute difference of any element; infinite when structure, shapes or dtypes differ."""
 
 
-Event = Hit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed | Differed
+Event = Hit | NearHit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed | Differed

@@ -28,7 +28,7 @@ class Semantic:
     confidence: float = 0.95
     """With which it is kept, at all times at once."""
     text: Callable[[str], Any] | None = None
-    """Text → one vector (list or array of floats, any length but always the same); None = `lexical.embed`, model-free."""
+    """Text → one vector (floats, of any length but always the same); None = `lexical.embed`, which needs no model."""
     embedder: str | Signature | None = None
     """Which version of which embedding `text` is. Vectors of two embedders never meet."""
     check_share: float = 0.05
