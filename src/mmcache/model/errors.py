@@ -59,5 +59,13 @@ class IntegrityError(MMCacheError):
     """`check_integrity()` found two parts of the cache that disagree: a bug of ours."""
 
 
+class RetrievalError(MMCacheError):
+    """A hop of a retrieval failed: an encoder or the vector store, named in `hop`; the cause is chained."""
+
+    def __init__(self, hop: str, message: str) -> None:
+        super().__init__(message)
+        self.hop = hop
+
+
 class AssetError(MMCacheError):
     """A packaged weight or media file of the lab is missing, or is not the pinned one."""
