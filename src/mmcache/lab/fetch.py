@@ -77,6 +77,10 @@ PACKAGES = {
         "debian", "tuxpaint-stamps-default", "2022.06.04-1",
         "6db6c1bfc870a47f1499d6203b083522eacb57c5f9c87d468f2e92eb6d9d5f34", ("usr/share/tuxpaint/stamps",),
     ),
+    "gimp-help": Package(
+        "debian", "gimp-help-en", "2.10.34-2",
+        "a2deec76763aaf2fcdd197bac0736cdcb0770ba993d48d233329e1c92b0bfe36", ("usr/share/gimp/2.0/help/en",),
+    ),
 }  # fmt: skip
 """What the tables use."""
 
