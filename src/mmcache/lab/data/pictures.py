@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
 
@@ -33,12 +34,15 @@ _PORTRAIT = "mpl-data/sample_data/grace_hopper.jpg"
 
 
 @cache
-def shapes() -> tuple[Path, ...]:
-    """The 4 000 PNG files of easy-VQA's training set, 64 × 64 RGB, by number. Raises `AssetError`."""
-    place = folder("easy_vqa") / "data" / "train" / "images"
+def shapes(split: Literal["train", "test"] = "train") -> tuple[Path, ...]:
+    """The PNG files of easy-VQA's training set (4 000) or test set (1 000), 64 × 64 RGB, by number.
+
+    Raises `AssetError`.
+    """
+    place, count = folder("easy_vqa") / "data" / split / "images", {"train": 4000, "test": 1000}[split]
     files = tuple(sorted(place.glob("*.png"), key=lambda path: int(path.stem)))
-    if len(files) != 4000:
-        raise AssetError(f"easy_vqa should hold 4000 pictures in {place}, found {len(files)}")
+    if len(files) != count:
+        raise AssetError(f"easy_vqa should hold {count} pictures in {place}, found {len(files)}")
     return files
 
 
