@@ -9,6 +9,7 @@ from typing import Any
 
 from mmcache.fates import Fate
 from mmcache.keys.content import Content
+from mmcache.keys.drift.trace import Trace, make_trace
 from mmcache.model.clock import Clock
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import MissReason
@@ -82,6 +83,21 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
         return asdict(self) | {"key": str(self.key)}
+
+    def trace(
+        self, *, when: float, source: str = "", statistics: str = "", tokens: str = "", parts: Mapping[str, str] = {}
+    ) -> Trace:
+        """What a `TraceLog` takes, so that a later miss can be held against this: digests, no content.
+
+        when: Unix seconds. source: what names the input though its components move, e.g. a digest of its address;
+        default: its encoded bytes, else its content. statistics: `FrozenStatistics.digest`. tokens: see
+        `digest_tokens`. parts: digests of whatever else the key depends on, e.g. the text that OCR read.
+        """
+        return make_trace(
+            when=when, source=source or self.encoded or self.content, outcome=self.verdict, key=str(self.key),
+            signature=self.signature, tenant=self.tenant, namespace=self.namespace, content=self.content,
+            region=self.region, statistics=statistics, tokens=tokens, parts=parts,
+        )  # fmt: skip
 
     def __str__(self) -> str:
         lines = [f"{self.verdict}: {self.key}"]

@@ -130,9 +130,15 @@ def _pages(pages: list[dict[str, Any]]) -> RenderableType:
 
 
 def explain(
-    source: Annotated[Path, Parameter(help="A picture, sound or video file; with --modality text, a text file.")],
+    source: Annotated[
+        Path,
+        Parameter(help="A picture, sound or video file; with --modality text, a text file; or a trace of requests."),
+    ],
     *,
-    modality: Annotated[Literal["image", "text", "audio", "video"], Parameter(help="How the file is read.")] = "image",
+    modality: Annotated[
+        Literal["image", "text", "audio", "video", "trace"] | None,
+        Parameter(show_default=False, help="How the file is read. Default: as a trace where it is one, else image."),
+    ] = None,
     tenant: Annotated[str, Parameter(help="On whose behalf.")] = "default",
     namespace: Annotated[str, Parameter(help="In which namespace.")] = "default",
     folder: Folder = DEFAULT_FOLDER,
@@ -141,11 +147,19 @@ def explain(
 
     Exit code 1 when nothing is. Blocks that were computed with further arguments besides the file are not found.
 
+    Of a trace (JSON lines that a `TraceLog` wrote) it says why the last request that missed had hit before: which
+    component of its key moved. Exit code 1 when no miss has an earlier hit.
+
     Example: mmcache explain cat.png
     """
+    from mmcache.cli.traces import explain_trace
     from mmcache.keys.content import ContentOptions, identify
+    from mmcache.keys.drift.trace import is_trace
     from mmcache.keys.realm import RealmKeys
 
+    if modality == "trace" or (modality is None and is_trace(source)):
+        return explain_trace(source, folder)
+    modality = modality or "image"
     require(folder)
     given = _text(source) if modality == "text" else source
     salt = RealmKeys(secret(folder)).salt(tenant, namespace)

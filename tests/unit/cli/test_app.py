@@ -17,7 +17,7 @@ from mmcache.cli.output import Exit
 from mmcache.lab.table import Progress, Result, Row, Table
 
 COMMANDS = [
-    "advise", "bench", "completion", "demo", "explain", "inspect", "lab", "purge", "rekey", "snapshot", "stats",
+    "advise", "bench", "completion", "demo", "drift", "explain", "inspect", "lab", "purge", "rekey", "snapshot", "stats",
     "verify",
 ]  # fmt: skip
 
@@ -51,7 +51,14 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def all_commands() -> list[list[str]]:
-    nested = [["lab", "list"], ["lab", "run"], ["snapshot", "save"], ["snapshot", "load"], ["snapshot", "show"]]
+    nested = [
+        ["lab", "list"],
+        ["lab", "run"],
+        ["drift", "status"],
+        ["snapshot", "save"],
+        ["snapshot", "load"],
+        ["snapshot", "show"],
+    ]
     return [[], *([name] for name in COMMANDS), *nested]
 
 
@@ -60,7 +67,7 @@ def test_every_command_has_help_with_an_example(words: list[str], capsys: pytest
     assert main([*words, "--help"]) == Exit.DONE
     text = capsys.readouterr().out
     assert "Usage: mmcache" in text
-    if words not in ([], ["lab"], ["snapshot"]):
+    if words not in ([], ["lab"], ["snapshot"], ["drift"]):
         assert f"mmcache {' '.join(words)}" in text.split("Example:")[1]
         assert "--json" in text or words == ["completion"]
 
