@@ -17,8 +17,8 @@ from mmcache.cli.output import Exit
 from mmcache.lab.table import Progress, Result, Row, Table
 
 COMMANDS = [
-    "advise", "bench", "completion", "demo", "drift", "explain", "inspect", "lab", "purge", "rekey", "snapshot", "stats",
-    "verify",
+    "advise", "bench", "completion", "demo", "drift", "explain", "inspect", "lab", "purge", "rekey", "snapshot",
+    "stats", "verify",
 ]  # fmt: skip
 
 
