@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 FLAGS = [] if sys.platform == "win32" else ["-O3", "-fno-math-errno", "-ffp-contract=off"]
 SOURCES = {
     "mmcache.codecs._kernels": "src/mmcache/codecs/_kernels.c",
+    "mmcache.near._near": "src/mmcache/near/_near.c",
     "mmcache.policies._auto": "src/mmcache/policies/_auto.c",
     "mmcache.tiers._hit_index": "src/mmcache/tiers/_hit_index.c",
 }
