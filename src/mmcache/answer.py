@@ -87,6 +87,8 @@ class Answers:
 
     def count_near(self, key: Key, stored: Key, look: Lookup, confidence: float) -> None:
         """The same for `key`, which was answered with what is stored for another."""
+        if look.tier == self._store.memory.name:
+            self._store.memory.used(stored)
         self._tally.hit(look.tier, self._modality(key), look.saved)
         self._events.emit(NearHit(key, stored, look.tier, confidence))
 

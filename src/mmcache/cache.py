@@ -4,21 +4,20 @@
     miss        single flight → compute → admission → freeze → every tier, with a deadline from the lifetime
     invalidate  references.reach(keys) → doom flights → drop in every tier
 
-The steps live next door: `scopes` (whose key is it), `store` (tiers as one), `fill` (the miss path),
-`encoder` (a model's function in front of it all).
+The steps live next door: `scopes` (whose key is it), `store` (tiers as one), `fill` (the miss path), `encoder` (a
+model's function in front of it all), `semantic` (answers by meaning).
 """
 
 from __future__ import annotations
 
 import math
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from mmcache.admission.base import Admission
 from mmcache.answer import Answers, Mode, nothing
@@ -44,12 +43,19 @@ from mmcache.refs.base import References
 from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scopes
 from mmcache.seen import RecentSignatures
+from mmcache.semantic.options import AskOptions, SourceKind
 from mmcache.settings import Settings, Tenant, enabled, parse_bytes, parse_ttl, read_config
 from mmcache.stats import CacheStats, Tally
 from mmcache.store import Store
 from mmcache.tiers.base import Claims, Tier
 from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
+
+if TYPE_CHECKING:
+    from mmcache.semantic.meaning import Meaning
+    from mmcache.semantic.prompt import Prompt
+    from mmcache.semantic.settings import Reply, Semantic
+    from mmcache.semantic.stream import Stream
 
 _MISSING = object()
 
@@ -75,6 +81,7 @@ class Cache:
     secret: 32 bytes that salt every key; default: a key file in `root`.
     returns: dataclasses or namedtuples that models return and that hits must be rebuilt as.
     lower: further tiers below the disk, nearest first.
+    semantic: a `Semantic`: `ask` may answer with what is stored for another prompt, where it has learned to; None = no.
     """
 
     def __init__(
@@ -97,6 +104,7 @@ class Cache:
         secret: bytes | None = None,
         returns: Iterable[type] = (),
         lower: Sequence[Tier] = (),
+        semantic: Semantic | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -111,56 +119,42 @@ class Cache:
         self.events = Events()
         self.memo: Memo = LocalMemo()
         """Encoded bytes seen before → their canonical content; on disk where there is a disk tier."""
-        self._clock = clock or SystemClock()
-        keeping = Keeping.choose(
-            policy, admission, ttl, references, tenants, settings.early_refresh, stale_while_revalidate
-        )
-        slots = keeping.slots(settings.compute_slots, tenants or {}, self._clock)
+        self.clock: Clock = clock or SystemClock()
+        early, tenants = settings.early_refresh, tenants or {}
+        keeping = Keeping.choose(policy, admission, ttl, references, tenants, early, stale_while_revalidate)
+        slots = keeping.slots(settings.compute_slots, tenants, self.clock)
         self._references = keeping.references
         self._tally = Tally()
         self._flights = SingleFlight()
         self._closed = False
-
         claims: Claims | None = None
         tiers = list(lower)
         self.root = None if root is None else Path(root).expanduser()
         self._disk = broadcast = None
-        if self.root is None:
-            realms = RealmKeys(secrets.token_bytes(32) if secret is None else secret)
-        else:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            realms = RealmKeys(secret) if secret is not None else RealmKeys.load(self.root / "realm.key")
-            if disk is not None and parse_bytes(disk):
-                from mmcache.folder import Folder  # lmdb only where there is a disk tier
+        realms = RealmKeys.of(self.root, secret)
+        if self.root is not None and disk is not None and parse_bytes(disk):
+            from mmcache.folder import Folder  # lmdb only where there is a disk tier
 
-                limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
-                folder = Folder(
-                    self.root, limits, clock=self._clock, emit=self._emit, catch_up=self._catch_up,
-                    tenants=tenants or {},
-                )  # fmt: skip
-                self._disk, broadcast = folder.disk, folder.broadcast
-                self.memo, claims = folder.disk.memo, folder.disk.claims
-                tiers.insert(0, folder.behind)
+            limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
+            folder = Folder(
+                self.root, limits, clock=self.clock, tenants=tenants,
+                emit=lambda event: self._store.emit(event), catch_up=lambda: self._store.catch_up(),
+            )  # fmt: skip
+            self._disk, broadcast = folder.disk, folder.broadcast
+            self.memo, claims = folder.disk.memo, folder.disk.claims
+            tiers.insert(0, folder.behind)
 
         self.structures = Structures()
         for returned in returns:
             self.structures.declare(returned)
         self.scopes = Scopes(realms, codec)
         self._store = Store(
-            memory=settings.memory,
-            keeping=keeping,
-            lower=tiers,
-            scopes=self.scopes,
-            structures=self.structures,
-            clock=self._clock,
-            events=self.events,
+            memory=settings.memory, keeping=keeping, lower=tiers, scopes=self.scopes, structures=self.structures,
+            clock=self.clock, events=self.events, below=self._get_below, broadcast=broadcast, doom=self._flights.doom,
             signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
-            below=self._get_below,
-            broadcast=broadcast,
-            doom=self._flights.doom,
-        )
+        )  # fmt: skip
         fill = Fill(self._store, self._flights, claims, self._tally, settings.flight, slots)
-        revalidation = Revalidation(self._store, fill, self._flights, claims, keeping, self._clock)
+        revalidation = Revalidation(self._store, fill, self._flights, claims, keeping, self.clock)
         self.answers = Answers(
             self._store, fill, revalidation, self.scopes, self._tally, self.events, self.structures, verify_share
         )
@@ -172,12 +166,16 @@ class Cache:
         self.a = AsyncCache(self)
         """The async twins."""
         self.switch(mode if enabled() else "off")
+        self._semantic = semantic
+        if semantic is not None:
+            _ = self.meaning  # what is wrong with it is said here
 
-    def _emit(self, event: Any) -> None:
-        self._store.emit(event)
+    @cached_property
+    def meaning(self) -> Meaning:
+        """The flow of `ask`; opened at its first use."""
+        from mmcache.semantic.meaning import Meaning
 
-    def _catch_up(self) -> int:
-        return self._store.catch_up()
+        return Meaning.open(self, self._semantic)
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], **changes: Any) -> Self:
@@ -255,6 +253,21 @@ class Cache:
         self._check_open()
         return self.answers.answer(key, compute, ttl=ttl, bypass=bypass)
 
+    def ask(self, prompt: Prompt, answer: Callable[[Prompt], Any], **options: Unpack[AskOptions]) -> Reply:
+        """A model's answer to `prompt`: stored for it, or (with `semantic`) for one that is trusted to be answered
+        alike, or `answer(prompt)`, given pictures and sounds in canonical form.
+
+        model=: a version string, a `Signature`, or an `Alias` that may move. Raises `InvalidInputError` for what
+        cannot be read, and what `answer` raises.
+        """
+        return self.meaning.ask(prompt, answer, options)
+
+    def ask_stream(
+        self, prompt: Prompt, answer: Callable[[Prompt], Iterator[Any]], **options: Unpack[AskOptions]
+    ) -> Stream:
+        """Like `ask`, for an answer in chunks. Who asks the same meanwhile joins the stream under way."""
+        return self.meaning.streaming.ask(prompt, answer, options)
+
     @property
     def mode(self) -> Mode:
         """`on`, `shadow` or `off`; see `switch`."""
@@ -296,6 +309,11 @@ class Cache:
             self.scopes.check(key)
         return self._store.invalidate(wanted)
 
+    def changed(self, kind: SourceKind, name: Any, *, tenant: str | None = None, namespace: str | None = None) -> int:
+        """A `document`, `tool`, `prompt` (version), `model`, `image` or `audio` has changed: answers that rest on it
+        are dropped, and found no more, by any process of the machine, after any restart. How many blocks went."""
+        return self.meaning.changed(kind, name, tenant=tenant, namespace=namespace)
+
     def link(self, parent: Key, children: Key | Iterable[Key]) -> None:
         """Say that `parent` (an answer, a fused block) was made from `children`: invalidating one drops it too."""
         self._check_open()
@@ -326,8 +344,6 @@ class Cache:
             if pinned:
                 self._store.memory.unpin(key)
 
-    # Sight ----------------------------------------------------------------------------------------------------------
-
     def explain(self, source: Any, *, content: Content | None = None, **key: Any) -> Explanation:
         """What a key is made of and what each tier holds for it; counts nothing, promotes nothing.
 
@@ -336,7 +352,7 @@ class Cache:
         self._check_open()
         wanted = source if isinstance(source, Key) else self.key(source, **key)
         self._store.catch_up()
-        return explain(wanted, content, self.scopes, self._store, self._clock)
+        return explain(wanted, content, self.scopes, self._store, self.clock)
 
     def stats(self) -> CacheStats:
         """Exact counters and the tiers' gauges."""
@@ -354,17 +370,19 @@ class Cache:
                 if held.size < 0:
                     raise IntegrityError(f"{tier.name} holds {held.size} bytes for {held.key}")
 
-    # End ------------------------------------------------------------------------------------------------------------
-
     def flush(self) -> None:
         """Return when everything stored so far is durable."""
         self._store.settle()
+        if "meaning" in self.__dict__:
+            self.meaning.flush()
         self._store.each(lambda tier: tier.flush())
 
     def close(self) -> None:
         """Write what is pending, make it durable, release files and threads. Idempotent."""
         if not self._closed:
             self._closed = True
+            if "meaning" in self.__dict__:
+                self.meaning.close()
             self._store.close()
 
     def __enter__(self) -> Self:

@@ -134,6 +134,11 @@ class Encoder:
         twin._scopes = {}
         return twin
 
+    @property
+    def signature(self) -> Signature:
+        """Of the model, before any decoder."""
+        return self._signature
+
     # Identity -------------------------------------------------------------------------------------------------------
 
     def _scope(self, decoder: str) -> Scope:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from mmcache.model.key import Key
+from mmcache.semantic.options import AskOptions
 from mmcache.settings import parse_ttl
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
+    from mmcache.semantic.prompt import Prompt
+    from mmcache.semantic.settings import Reply
+    from mmcache.semantic.stream import Stream
 
 _MISSING = object()
 T = TypeVar("T")
@@ -51,6 +55,19 @@ class AsyncCache:
         """See `Cache.get_or_compute`; `compute` may be a coroutine function or a plain one (run in a thread)."""
         parse_ttl(ttl)
         return await self._cache.answers.answer_async(key, compute, ttl=ttl, bypass=bypass)
+
+    async def ask(
+        self, prompt: Prompt, answer: Callable[[Prompt], Any | Awaitable[Any]], **options: Unpack[AskOptions]
+    ) -> Reply:
+        """See `Cache.ask`; `answer` may be a coroutine function or a plain one (run in a thread)."""
+        return await self._cache.meaning.ask_async(prompt, answer, options)
+
+    async def ask_stream(
+        self, prompt: Prompt, answer: Callable[[Prompt], AsyncIterator[Any] | Iterator[Any]],
+        **options: Unpack[AskOptions],
+    ) -> Stream:  # fmt: skip
+        """See `Cache.ask_stream`; `answer` may be an async generator function or a plain one (run in a thread)."""
+        return await self._cache.meaning.streaming.ask_async(prompt, answer, options)
 
     async def invalidate(self, keys: Key | Iterable[Key]) -> int:
         """See `Cache.invalidate`."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from cyclopts import App, CycloptsError
 
-from mmcache.cli import advise, demo, drift, lab, look, purge, snapshots
+from mmcache.cli import advise, demo, drift, lab, look, purge, semantic, snapshots
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
 
@@ -41,6 +41,7 @@ def build() -> App:
         app.command(command)
     app.command(advise.advise)
     app.command(snapshots.app)
+    app.command(semantic.app)
     app.command(drift.app)
     app.command(lab.app)
     app.command(lab.bench)

@@ -1,4 +1,4 @@
-"""`Gallery`: the pictures (or sounds) that stored questions are about, found again when they come back nearly the same."""
+"""`Gallery`: pictures (or sounds) that stored questions are about, found again when they come back nearly the same."""
 
 from __future__ import annotations
 

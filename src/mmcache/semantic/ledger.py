@@ -227,6 +227,17 @@ class Ledger:
         with self._using() as connection:
             return {bytes(id): int(edition) for id, edition in connection.execute("SELECT id, edition FROM sources")}
 
+    def recall(self, name: str) -> str | None:
+        """What was remembered under `name`."""
+        with self._using() as connection:
+            row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def remember(self, name: str, value: str) -> None:
+        """Instead of what was remembered before."""
+        with self._using(write=True) as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
     # Reports --------------------------------------------------------------------------------------------------------
 
     def introduce(self, population: Population) -> None:

@@ -78,6 +78,8 @@ class Identified:
     """The exact key."""
     sources: tuple[bytes, ...]
     """16 bytes each: what the answer rests on, see `source_id`."""
+    editions: bytes
+    """Which of them had changed, and how often, when this was identified."""
 
     @property
     def kind(self) -> str:
@@ -102,9 +104,11 @@ class Identifier:
     scopes: Scopes
     memo: Memo
     options: ContentOptions
-    editions: Mapping[bytes, int]
+    editions: dict[bytes, int]
     """`source_id` → how often it has changed. It enters keys, so that what rested on an earlier edition is out of
     reach for good, in every tier and after any restart."""
+    epoch: bytes = b""
+    """Other where editions were lost: see `Ledger.epoch`."""
 
     def identify(
         self, prompt: Prompt, signature: Signature, tenant: str, namespace: str, *, alias: str, form: str
@@ -135,12 +139,13 @@ class Identifier:
         except InvalidInputError:
             return None
         counts = framed(form, len(pictures).to_bytes(4, "big"), len(sounds).to_bytes(4, "big"))
-        exact = _digest(salt, "exact", counts, rest, self._changed(named))
+        exact = _digest(salt, "exact", counts, rest, self.changed(named), self.epoch)
         parts = (part.digest for part in (words, *pictures, *sounds))
-        key = Key(scope.digest, _digest(salt, "answer", exact, *parts, self._changed(media)))
-        return Identified(prompt, scope, words, pictures, sounds, exact, key, (*named, *media))
+        key = Key(scope.digest, _digest(salt, "answer", exact, *parts, self.changed(media)))
+        sources = (*named, *media)
+        return Identified(prompt, scope, words, pictures, sounds, exact, key, sources, self.changed(sources))
 
-    def _changed(self, sources: Sequence[bytes]) -> bytes:
+    def changed(self, sources: Sequence[bytes]) -> bytes:
         """The editions of those that ever changed."""
         return b"".join(
             source + self.editions[source].to_bytes(8, "big") for source in sources if source in self.editions

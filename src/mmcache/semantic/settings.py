@@ -57,7 +57,7 @@ class Semantic:
             raise SettingsError(
                 f"Semantic(most_entries=…) is a number of questions, 1 or more, not {self.most_entries!r}"
             )
-        if self.text is not None and self.embedder is None and not hasattr(self.text, "key"):
+        if self.text is not None and self.embedder is None and self._signed() is None:
             raise SettingsError(
                 "Semantic(text=…) needs embedder=…: a string that names the embedding and its version, so that vectors "
                 "kept from earlier are never compared with another embedding's"
@@ -71,9 +71,16 @@ class Semantic:
     @property
     def embedder_signature(self) -> Signature:
         """Of `embed`. Raises `UnversionedModelError`."""
-        if self.text is None:
-            return Signature(model_version=lexical.VERSION)
-        return Signature.of(self.text if self.embedder is None else self.embedder)
+        if self.embedder is not None:
+            return Signature.of(self.embedder)
+        return Signature(model_version=lexical.VERSION) if self.text is None else self._signed() or Signature()
+
+    def _signed(self) -> Signature | None:
+        """What the embedding says of itself: `signature` of the callable, or of the object whose method it is."""
+        for holder in (self.text, getattr(self.text, "__self__", None)):
+            if isinstance(signature := getattr(holder, "signature", None), Signature):
+                return signature
+        return None
 
     @property
     def judge_name(self) -> str:

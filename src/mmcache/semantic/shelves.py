@@ -154,6 +154,10 @@ class Shelves:
         for digest in entry.sounds:
             self._sounds.remove(digest)
 
+    def about(self, digest: bytes) -> list[Key]:
+        """Questions about a picture or a sound."""
+        return [key for key, entry in self._entries.items() if digest in entry.pictures or digest in entry.sounds]
+
     def used(self, key: Key) -> None:
         """It was served."""
         if key in self._entries:

@@ -1,0 +1,332 @@
+"""`Meaning`: the flow of `Cache.ask`. Exactly stored, or stored for a prompt that means the same, or computed.
+
+    identify   every part of the prompt by itself → the exact key                     (prompt.py)
+    exact      stored under it? Served like any block
+    near       the nearest stored question: all that is exact equal, every picture and sound near enough
+    decide     calibration: serve, serve but check, or abstain                        (planning.py)
+    compute    single flight; then compare with the near answer, learn, keep, link    (learning.py)
+
+A failure of anything but the model costs a near hit, never the request; where it is unknown what has changed since,
+nothing stored is served.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mmcache.keys.content import identify
+from mmcache.model.errors import InvalidInputError, MMCacheError, TierError
+from mmcache.model.event import Failed, MissReason
+from mmcache.model.key import Key
+from mmcache.model.signature import Signature
+from mmcache.semantic.alias import Alias
+from mmcache.semantic.learning import Learning
+from mmcache.semantic.ledger import Ledger
+from mmcache.semantic.options import AskOptions, SourceKind, check_options
+from mmcache.semantic.pending import Pending, answering
+from mmcache.semantic.planning import Plan, Planner
+from mmcache.semantic.populations import Populations
+from mmcache.semantic.prompt import Identified, Identifier, Prompt, source_id
+from mmcache.semantic.questions import Questions
+from mmcache.semantic.report import PopulationReport, report
+from mmcache.semantic.settings import Reply, Semantic
+from mmcache.semantic.stream import Broadcast, Stream
+from mmcache.semantic.streaming import Streaming
+
+if TYPE_CHECKING:
+    from mmcache.cache import Cache
+
+PATIENCE_SECONDS = 300.0
+"""A follower that has waited this long for a near-equal prompt's answer computes its own."""
+
+
+class Meaning:
+    """Asks on behalf of one cache. `semantic=None`: exact hits only."""
+
+    def __init__(
+        self, cache: Cache, semantic: Semantic | None, ledger: Ledger, rng: random.Random | None = None
+    ) -> None:
+        self._cache, self._semantic, self._ledger = cache, semantic, ledger
+        self._version = ledger.version()
+        content = (semantic or Semantic()).content
+        self._identifier = Identifier(cache.scopes, cache.memo, content, ledger.editions(), ledger.epoch())
+        self._planner = None
+        if semantic is not None:
+            questions, populations = Questions(semantic, ledger), Populations(semantic, ledger)
+            self._planner = Planner(cache, semantic, questions, populations, rng or random.Random())
+        self._learning = Learning(cache, semantic, self._planner)
+        self.streaming = Streaming(self)
+
+    @classmethod
+    def open(cls, cache: Cache, semantic: Semantic | None) -> Meaning:
+        """With the ledger in the cache's folder. Raises `TierError`, `FormatVersionError`, `UnversionedModelError`."""
+        return cls(cache, semantic, Ledger(cache.root))
+
+    # Asking ---------------------------------------------------------------------------------------------------------
+
+    def ask(self, prompt: Prompt, answer: Callable[[Prompt], Any], options: AskOptions) -> Reply:
+        """See `Cache.ask`."""
+        plan = self.plan(prompt, options, "value", blocking=True)
+        if plan is None:
+            return self.aside(lambda: answer(prompt), options)
+        if plan.follows is not None and (make := self.follow(plan.follows)) is not None:
+            return self._served(plan, make())
+        if (make := plan.stored) is not None:
+            return self._served(plan, make())
+        with self.leading(plan):
+            return self._reply(plan, self.settle(plan, _computing(plan.found, answer), options))
+
+    async def ask_async(
+        self, prompt: Prompt, answer: Callable[[Prompt], Any | Awaitable[Any]], options: AskOptions
+    ) -> Reply:
+        """See `AsyncCache.ask`."""
+        import asyncio
+
+        plan = await asyncio.to_thread(self.plan, prompt, options, "value", blocking=False)
+        if plan is None:
+            return await self.aside_async(lambda: answer(prompt), options)
+        if plan.follows is not None and (make := await self.follow_async(plan.follows)) is not None:
+            return self._served(plan, make())
+        if (make := plan.stored) is not None:
+            return self._served(plan, make())
+        with self.leading(plan):
+            compute = await asyncio.to_thread(_computing, plan.found, answer)
+            return self._reply(plan, await self.settle_async(plan, compute, options))
+
+    def plan(self, prompt: Prompt, options: AskOptions, form: str, *, blocking: bool) -> Plan | None:
+        """What is known about a request; None where the cache must step aside."""
+        cache = self._cache
+        check_options(options)
+        if options.get("bypass", False) or cache.mode == "off":
+            return None
+        try:
+            self._refresh()
+            found = self._identify(prompt, options, form)
+        except TierError as error:
+            cache.events.emit(Failed("semantic", f"stepping aside, for it is not known what has changed: {error}"))
+            return None
+        if found is None:
+            return None
+        plan = Plan(found, cache.answers.find(found.key, settled=True))
+        if self._planner is not None and plan.look.make is None:
+            self._planner.plan(plan, blocking=blocking)
+        if plan.stored is None:
+            reason = MissReason.ABSTAINED if plan.decision is not None else plan.look.reason
+            plan.look = plan.look if plan.look.make is not None else replace(plan.look, reason=reason)
+            cache.answers.count(found.key, plan.look)
+        self._count(plan)
+        return plan
+
+    def _refresh(self) -> None:
+        """Learn what other processes have changed since the last request. Raises `TierError`."""
+        version = self._ledger.version()
+        if version == self._version:
+            return
+        self._identifier.editions.update(self._ledger.editions())
+        if self._planner is not None:
+            with self._planner.lock:
+                self._planner.questions.refresh()
+                self._planner.populations.refresh()
+        self._version = version
+
+    def _identify(self, prompt: Prompt, options: AskOptions, form: str) -> Identified | None:
+        model, cache = options["model"], self._cache
+        if isinstance(model, Alias):
+            try:
+                signature, name = model.signature(cache.clock.monotonic()), model.name
+            except Exception as error:
+                raise TierError(f"cannot say what {model.name!r} stands for: {error!r}") from error
+        else:
+            signature = Signature.of(model)
+            name = signature.model_version
+        tenant, namespace = self._realm(options.get("tenant"), options.get("namespace"))
+        signature = replace(signature, modality="answer")
+        return self._identifier.identify(prompt, signature, tenant, namespace, alias=name, form=form)
+
+    def _realm(self, tenant: str | None, namespace: str | None) -> tuple[str, str]:
+        cache = self._cache
+        return cache.tenant if tenant is None else tenant, cache.namespace if namespace is None else namespace
+
+    # Waiting and computing ------------------------------------------------------------------------------------------
+
+    def follow(self, pending: Pending) -> Callable[[], Any] | None:
+        with suppress(TimeoutError):
+            make: Callable[[], Any] | None = pending.future.result(PATIENCE_SECONDS)
+            return make
+        return None
+
+    async def follow_async(self, pending: Pending) -> Callable[[], Any] | None:
+        import asyncio
+
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(pending.future)), PATIENCE_SECONDS)
+        return None
+
+    @contextmanager
+    def leading(self, plan: Plan) -> Iterator[None]:
+        """Whoever waits for this request learns how it ends."""
+        try:
+            yield
+        except BaseException:
+            if self._planner is not None:
+                self._planner.failed(plan)
+            raise
+
+    def settle(self, plan: Plan, compute: Callable[[], Any], options: AskOptions) -> Any:
+        """The answer: an exact hit, or computed and learned from."""
+        value = self._cache.answers.settle(plan.found.key, plan.look, compute, ttl=options.get("ttl"))
+        self._computed(plan, value, options)
+        return value
+
+    async def settle_async(self, plan: Plan, compute: Callable[[], Any], options: AskOptions) -> Any:
+        """The async twin of `settle`."""
+        import asyncio
+
+        value = await self._cache.answers.settle_async(plan.found.key, plan.look, compute, ttl=options.get("ttl"))
+        await asyncio.to_thread(self._computed, plan, value, options)
+        return value
+
+    def served_stream(self, plan: Plan, chunks: Broadcast) -> Stream:
+        """The chunks of a near prompt's answer."""
+        reply = self._served(plan, None)
+        return Stream(chunks, "near", reply.decision, reply.stored_text)
+
+    def computed_stream(self, plan: Plan, chunks: Broadcast) -> Stream:
+        """Chunks that are being computed."""
+        reply = self._reply(plan, None)
+        return Stream(chunks, "computed", reply.decision, reply.stored_text)
+
+    def _served(self, plan: Plan, value: Any) -> Reply:
+        assert plan.candidate is not None
+        assert plan.decision is not None
+        assert self._planner is not None
+        entry = plan.candidate.entry
+        if plan.stored is not None and plan.near is not None:
+            self._cache.answers.count_near(plan.found.key, entry.key, plan.near, plan.decision.confidence)
+        with self._planner.lock:
+            self._planner.questions.used(entry.key)
+        return Reply(value, "near", entry.key, plan.decision, entry.text)
+
+    def _computed(self, plan: Plan, value: Any, options: AskOptions) -> None:
+        """An answer was computed: hand it to who waits, learn from it, link it; or drop it, if it is old already."""
+        found, cache = plan.found, self._cache
+        look = cache.answers.read(found.key)
+        if self._planner is not None:
+            self._planner.landed(plan, look.make or (lambda: value))
+        if plan.look.make is not None:
+            return
+        self._learning.learn(plan, value)
+        self._learning.link(found)
+        moved = isinstance(options["model"], Alias) and self._moved(options["model"], found, value)
+        if moved or self._identifier.changed(found.sources) != found.editions:
+            cache.invalidate(found.key)
+
+    def _moved(self, alias: Alias, found: Identified, value: Any) -> bool:
+        """Whether the answer came from another model than the alias's answers before; then those are dropped."""
+        scope = found.scope
+        try:
+            if alias.signature(self._cache.clock.monotonic()).model_version != scope.signature.model_version:
+                return True
+            if alias.fingerprint is None:
+                return False
+            label = f"fingerprint:{source_id(scope.salt, 'model', alias.name).hex()}"
+            now, before = str(alias.fingerprint(value)), self._ledger.recall(label)
+            if now != before:
+                self._ledger.remember(label, now)
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; then nobody knows: drop
+            self._cache.events.emit(Failed("semantic", f"cannot say which model answered: {error!r}", found.key))
+            return True
+        if before is None or now == before:
+            return False
+        self._cache.events.emit(Failed("semantic", f"{alias.name} has moved from {before} to {now}: its answers go"))
+        self.changed("model", alias.name, tenant=scope.tenant, namespace=scope.namespace)
+        return True
+
+    def _reply(self, plan: Plan, value: Any) -> Reply:
+        exact = plan.look.make is not None and self._cache.mode == "on"
+        stored = plan.candidate.entry.text if plan.candidate is not None else None
+        return Reply(value, "exact" if exact else "computed", plan.found.key, plan.decision, stored)
+
+    def aside(self, compute: Callable[[], Any], options: AskOptions) -> Reply:
+        key = self._learning.source_key(bytes(16), *self._realm(options.get("tenant"), options.get("namespace")))
+        return Reply(self._cache.answers.answer(key, compute, bypass=True), "computed", None)
+
+    async def aside_async(self, compute: Callable[[], Any], options: AskOptions) -> Reply:
+        key = self._learning.source_key(bytes(16), *self._realm(options.get("tenant"), options.get("namespace")))
+        return Reply(await self._cache.answers.answer_async(key, compute, bypass=True), "computed", None)
+
+    def _count(self, plan: Plan) -> None:
+        planner = self._planner
+        if planner is None:
+            return
+        how = "exact" if plan.look.make is not None else "near" if plan.served else "computed"
+        with planner.lock, self._quietly():
+            learner = plan.learner or planner.populations.of(plan.found.scope, plan.found.kind)
+            planner.populations.count(learner, "asked", how)
+
+    # Change ---------------------------------------------------------------------------------------------------------
+
+    def changed(self, kind: SourceKind, name: Any, *, tenant: str | None = None, namespace: str | None = None) -> int:
+        """See `Cache.changed`. Raises `TierError` where it cannot be made durable."""
+        cache = self._cache
+        tenant, namespace = self._realm(tenant, namespace)
+        key = self._learning.source_key(bytes(16), tenant, namespace)
+        salt = cache.scopes.require(key).salt
+        if kind in ("image", "audio"):
+            content = identify(name, kind, salt=salt, memo=cache.memo, options=self._identifier.options)
+            name = content.digest.hex()
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(f"a {kind} that changed has a name that is not empty, not {name!r}")
+        source = source_id(salt, kind, name)
+        self._identifier.editions[source] = self._ledger.changed(source)
+        about: list[Key] = []
+        if kind in ("image", "audio") and self._planner is not None:
+            with self._planner.lock:
+                about = self._planner.questions.about(bytes.fromhex(name))
+                self._planner.questions.forget(about)
+        return cache.invalidate([self._learning.source_key(source, tenant, namespace), *about])
+
+    # Sight ----------------------------------------------------------------------------------------------------------
+
+    def report(self) -> list[PopulationReport]:
+        """Hits, and measured wrong hits, by tenant, model and kind of prompt."""
+        self.flush()
+        return report(self._ledger)
+
+    def flush(self) -> None:
+        """Write down what is counted and learned."""
+        if self._planner is not None:
+            with self._planner.lock, self._quietly():
+                self._planner.populations.flush()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.flush()
+        self._ledger.close()
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        try:
+            yield
+        except MMCacheError as error:
+            self._cache.events.emit(Failed("semantic", str(error)))
+
+
+def _computing(found: Identified, answer: Callable[[Prompt], Any]) -> Callable[[], Any]:
+    """`answer` of the canonical prompt, decoded here."""
+    canonical = found.canonical
+
+    def compute() -> Any:
+        with answering():
+            return answer(canonical)
+
+    async def compute_async() -> Any:
+        with answering():
+            return await answer(canonical)
+
+    return compute_async if inspect.iscoroutinefunction(answer) else compute

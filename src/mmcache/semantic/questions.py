@@ -1,0 +1,176 @@
+"""`Questions`: the stored questions of all scopes, in memory for searching and in the ledger for the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from mmcache.likeness import picture, sound
+from mmcache.likeness.base import Nearness
+from mmcache.likeness.picture import PictureSketch
+from mmcache.likeness.sound import SoundSketch
+from mmcache.model.errors import CorruptFrameError, InvalidInputError
+from mmcache.model.key import Key
+from mmcache.scopes import Scope
+from mmcache.semantic.ledger import Ledger
+from mmcache.semantic.prompt import Identified
+from mmcache.semantic.settings import Semantic
+from mmcache.semantic.shelves import Asked, Candidate, Entry, Shelves
+
+Floats = npt.NDArray[np.float32]
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True):
+    """An entry at rest."""
+
+    embedder: bytes
+    exact: bytes
+    words: bytes
+    text: str
+    vector: bytes
+    """float32, little endian."""
+    pictures: list[tuple[bytes, bytes | None]]
+    """Digest, and sketch where no earlier entry brought it."""
+    sounds: list[tuple[bytes, bytes | None]]
+
+
+_decode = msgspec.msgpack.Decoder(Record).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Questions:
+    """Not safe under threads: its owner has a lock. Every method that writes raises `TierError`."""
+
+    def __init__(self, semantic: Semantic, ledger: Ledger) -> None:
+        self._semantic, self._ledger = semantic, ledger
+        self._embedder = semantic.embedder_signature.digest
+        self._shelves: dict[bytes, Shelves] = {}
+        self._count = 0
+        self._upto = 0
+        self.refresh()
+
+    def __len__(self) -> int:
+        return sum(len(shelves) for shelves in self._shelves.values())
+
+    # Asking ---------------------------------------------------------------------------------------------------------
+
+    def asked(self, found: Identified) -> Asked:
+        """What is looked for: the prompt's text embedded, its pictures and sounds sketched. Runs the user's embedding.
+
+        Raises `InvalidInputError` for an embedding that is no vector, and whatever the embedding raises.
+        """
+        text = found.words.canonical()
+        entry = Entry(
+            found.key,
+            found.exact,
+            found.words.digest,
+            text,
+            _unit(self._semantic.embed(text)),
+            tuple(part.digest for part in found.pictures),
+            tuple(part.digest for part in found.sounds),
+        )
+        pictures, sounds = [], []
+        for part in found.pictures:
+            looked_at = self._semantic.picture is not Nearness.SAME
+            pictures.append(picture.describe(part.canonical()) if looked_at else None)
+        for part in found.sounds:
+            listened_to = self._semantic.sound is not Nearness.SAME
+            rate = self._semantic.content.sample_rate
+            sounds.append(sound.describe(part.canonical(), rate) if listened_to else None)
+        return Asked(entry, tuple(pictures), tuple(sounds))
+
+    def find(self, scope: Scope, asked: Asked) -> list[Candidate]:
+        """The nearest stored questions of `scope`; see `Shelves.find`."""
+        shelves = self._shelves.get(scope.digest)
+        if shelves is None:
+            return []
+        s = self._semantic
+        return shelves.find(asked, least=s.least_similarity, picture=s.picture, sound=s.sound)
+
+    # Keeping --------------------------------------------------------------------------------------------------------
+
+    def add(self, scope: Scope, asked: Asked) -> None:
+        """Find this one from now on, in this process."""
+        shelves = self._shelves.setdefault(scope.digest, Shelves())
+        shelves.add(asked)
+        while len(shelves) > self._semantic.most_entries:
+            shelves.drop(shelves.oldest())
+
+    def keep(self, scope: Scope, asked: Asked) -> None:
+        """Find it after a restart and in other processes, too. Not where blocks are sealed: its words are not."""
+        if scope.chain.seals:
+            return
+        entry = asked.entry
+        record = Record(
+            self._embedder, entry.exact, entry.words, entry.text, entry.vector.astype("<f4").tobytes(),
+            _media(entry.pictures, asked.pictures), _media(entry.sounds, asked.sounds),
+        )  # fmt: skip
+        self._ledger.add(entry.key, scope.digest, _encode(record), self._semantic.most_entries)
+
+    def used(self, key: Key) -> None:
+        """It was served."""
+        if (shelves := self._shelves.get(key.scope)) is not None:
+            shelves.used(key)
+
+    def forget(self, keys: Sequence[Key], *, at_rest: bool = True) -> None:
+        """Their answers are gone."""
+        for key in keys:
+            if (shelves := self._shelves.get(key.scope)) is not None:
+                shelves.drop(key)
+        if at_rest:
+            self._ledger.forget(keys)
+
+    def about(self, digest: bytes) -> list[Key]:
+        """Stored questions about a picture or a sound, in all scopes."""
+        return [key for shelves in self._shelves.values() for key in shelves.about(digest)]
+
+    def refresh(self) -> None:
+        """Find what other processes have stored since. Raises `TierError`."""
+        for number, key, record in self._ledger.entries(self._upto):
+            self._upto = number
+            try:
+                self._read(Key.from_bytes(key), _decode(record))
+            except (msgspec.DecodeError, InvalidInputError, CorruptFrameError):
+                continue  # of a newer version, or damaged: it is not found
+
+    def _read(self, key: Key, record: Record) -> None:
+        shelves = self._shelves.setdefault(key.scope, Shelves())
+        if record.embedder != self._embedder or key in shelves:
+            return
+        vector = _unit(np.frombuffer(record.vector, "<f4"))
+        pictures = [None if raw is None else PictureSketch.from_bytes(raw) for _, raw in record.pictures]
+        sounds = [None if raw is None else SoundSketch.from_bytes(raw) for _, raw in record.sounds]
+        places = tuple(digest for digest, _ in record.pictures), tuple(digest for digest, _ in record.sounds)
+        entry = Entry(key, record.exact, record.words, record.text, vector, *places)
+        shelves.add(Asked(entry, tuple(pictures), tuple(sounds)))
+        if len(shelves) > self._semantic.most_entries:
+            shelves.drop(shelves.oldest())
+
+
+def _media(
+    digests: Sequence[bytes], sketches: Sequence[PictureSketch | SoundSketch | None]
+) -> list[tuple[bytes, bytes | None]]:
+    return [
+        (digest, None if sketch is None else sketch.to_bytes())
+        for digest, sketch in zip(digests, sketches, strict=True)
+    ]
+
+
+def _unit(vector: Any) -> Floats:
+    """L2-normalised float32 [n]. Raises `InvalidInputError`."""
+    try:
+        found = np.asarray(vector, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the text embedding gave no numbers: {error}") from error
+    if found.ndim == 2 and len(found) == 1:
+        found = found[0]
+    if found.ndim != 1 or not len(found):
+        raise InvalidInputError(f"the text embedding gives one vector a text, not an array of shape {found.shape}")
+    length = float(np.linalg.norm(found))
+    if not np.isfinite(length) or length == 0:
+        raise InvalidInputError("the text embedding gave a vector of zeros, or one that is not finite")
+    return np.ascontiguousarray(found / np.float32(length))
