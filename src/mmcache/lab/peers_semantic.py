@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import atexit
 import base64
+import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +21,8 @@ from mmcache.lab.semantic_stream import Request, picture
 from mmcache.model.errors import AssetError
 
 INSTALL = "python -m pip install 'mmcache[semantic-peers]'"
+OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+"""LiteLLM would else ask the network for prices when it is imported."""
 LITELLM_THRESHOLD = 0.8
 """`similarity_threshold` of the example in LiteLLM's documentation."""
 
@@ -44,14 +47,14 @@ class _GPTCache:
         folder = tempfile.TemporaryDirectory(prefix="mmcache-peer-")
         atexit.register(folder.cleanup)  # before GPTCache registers that it writes its index at exit, so after that
         self._deps = deps
-        self._cache = Cache()
+        self.cache = Cache()
         place = folder.name
         manager = get_data_manager(
             CacheBase("sqlite", sql_url=f"sqlite:///{place}/sqlite.db"),
             VectorBase("faiss", dimension=dimension, index_path=f"{place}/faiss.index"),
         )
         self._manager = manager
-        self._cache.init(
+        self.cache.init(
             pre_embedding_func=pre, embedding_func=embed, data_manager=manager, similarity_evaluation=evaluation
         )
 
@@ -75,7 +78,7 @@ class _GPTCache:
             store,
             text=request.text,
             image=request.name,
-            cache_obj=self._cache,
+            cache_obj=self.cache,
             cache_context={"deps": deps} if self._deps else {},
         )
         return reply
@@ -145,18 +148,19 @@ class LiteLLM:
 
     def __init__(self) -> None:
         need("litellm")
+        os.environ.setdefault(*OFFLINE)
         from litellm.caching.caching import Cache
 
-        self._cache = Cache(type="local")
+        self.cache = Cache(type="local")
 
     def ask(self, request: Request, compute: Callable[[], str]) -> str:
         """By its own key, in its own store."""
         call = {"model": "oracle", "messages": _messages(request)}
-        found = self._cache.get_cache(**call)
+        found = self.cache.get_cache(**call)
         if found is not None:
             return str(found["reply"])
         reply = compute()
-        self._cache.add_cache(msgspec.json.encode({"reply": reply}).decode(), **call)  # it reads JSON
+        self.cache.add_cache(msgspec.json.encode({"reply": reply}).decode(), **call)  # it reads JSON
         return reply
 
     def close(self) -> None:
@@ -170,6 +174,7 @@ class LiteLLMSemantic:
 
     def __init__(self, text: TextVector) -> None:
         need("litellm")
+        os.environ.setdefault(*OFFLINE)
         self._text = text
         self._vectors: list[Any] = []
         self._replies: list[str] = []
@@ -240,3 +245,17 @@ def makers(text: TextVector, image: PictureVector) -> Mapping[str, Callable[[], 
         "litellm/key": LiteLLM,
         "langchain/key": LangChain,
     }
+
+
+def gptcache_filled(texts: Sequence[str], text: TextVector) -> Callable[[str], object]:
+    """GPTCache with sqlite and faiss, holding answers to `texts`; a lookup in it. Its embeddings are known already."""
+    need("gptcache", "faiss", "sqlalchemy")
+    from gptcache.adapter.api import get
+    from gptcache.processor.pre import get_prompt
+    from gptcache.similarity_evaluation.distance import SearchDistanceEvaluation
+
+    peer = _GPTCache(
+        "gptcache", get_prompt, lambda words, **_: text(words), SearchDistanceEvaluation(), dimension=384, deps=False
+    )
+    peer.cache.import_data(questions=list(texts), answers=[f"answer {place}" for place in range(len(texts))])
+    return lambda words: get(words, cache_obj=peer.cache)

@@ -1,0 +1,140 @@
+"""Table `semantic`: near hits that can be trusted, beside those of others (A5, A6; the semantic answer tier)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mmcache.calibration.base import Calibration
+from mmcache.lab import semantic_picture_rows as pictures
+from mmcache.lab import semantic_rows as words
+from mmcache.lab.measure import busy, machine
+from mmcache.lab.semantic_serial import ASKED
+from mmcache.lab.semantic_stream import wordings
+from mmcache.lab.semantic_vectors import text_vectors
+from mmcache.lab.semantic_words import MEANINGS, Corpus, household
+from mmcache.lab.table import Progress, Result, Row, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float32]
+
+STORED = (10_000, 100_000)
+COLOURS = {"ours": "#2f7d5b", "vcache": "#4a6fa5", "threshold": "#8793a6"}
+
+
+class SemanticTable(Table):
+    """Wrong hits, hits, times."""
+
+    name: ClassVar[str] = "semantic"
+    title: ClassVar[str] = "Near hits: how many, how many of them wrong, and what a lookup costs, beside other caches"
+    remark: ClassVar[str] = ""
+    default_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
+
+    def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
+        """Raises `AssetError`."""
+        seeds = seeds[:1] if quick else seeds
+        warning = busy()
+        skipped = pictures.Skipped()
+        corpus = household(1500 if quick else 10_000, progress)
+        book = _book(corpus, progress)
+        rows: list[Row] = pictures.blindness(
+            book.__getitem__, seeds, 150 if quick else 400, 20 if quick else 60,
+            ("gptcache/vqa", "gptcache/text", "litellm/semantic", "litellm/key", "langchain/key") if quick else None,
+            skipped, progress,
+        )  # fmt: skip
+        rows += pictures.whole_set(book.__getitem__, 2000 if quick else None)
+        rows += words.paraphrases(corpus, seeds, words.ERRORS[:1] if quick else words.ERRORS, rules(), progress)
+        rows += words.near_misses(corpus, seeds[0], words.ERRORS[0], progress)
+        rows += pictures.serial_numbers(book.__getitem__, seeds, 600 if quick else 3000)
+        rows += pictures.coalescing(1 if quick else 5)
+        rows += pictures.lookup_times(
+            corpus.vectors, book.__getitem__, corpus.texts, STORED[:1] if quick else STORED,
+            (200,) if quick else (1000, 4000), skipped, progress,
+        )  # fmt: skip
+        return Result(
+            self.name, quick, tuple(seeds), real(corpus), (*simulated(), *warning, *skipped.lines), tuple(rows)
+        )
+
+    def plot(self, result: Result, figure: Figure) -> None:
+        """Hits against measured error, and wrong hits from other pictures."""
+        found = {row.id: row.ours for row in result.rows}
+        figure.set_size_inches(9, 3.6)
+        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+        curve = [
+            (found[f"{id[:-5]}/wrong"], found[id])
+            for id in found
+            if id.startswith("threshold/") and id.endswith("/hits")
+        ]
+        left.plot(*zip(*curve, strict=True), marker=".", color=COLOURS["threshold"], label="one global threshold")
+        for name in dict.fromkeys(
+            id.split("/")[2] for id in found if id.startswith("paraphrase/") and id.endswith("/wrong")
+        ):
+            points = [
+                (found[f"{id[:-5]}wrong"], found[id])
+                for id in found
+                if id.startswith("paraphrase/") and id.endswith(f"/{name}/hits")
+            ]
+            left.plot(*zip(*points, strict=True), marker="o", color=COLOURS.get(name, "#b5482f"), label=name)
+        left.set_xscale("symlog", linthresh=0.5)
+        left.set_xlabel("% of near hits that are wrong, measured")
+        left.set_ylabel("near hits, % of requests")
+        left.legend(frameon=False, fontsize=8)
+        blind = [id for id in found if id.startswith("pictures/") and id.endswith("/blind")]
+        names = [id.removeprefix("pictures/").removesuffix("/blind") for id in blind]
+        right.barh(names, [found[id] or 0.0 for id in blind], color=[COLOURS.get(name, "#b5482f") for name in names])
+        right.invert_yaxis()
+        right.set_xlabel("wrong answers from another picture")
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
+
+
+def rules() -> dict[str, Callable[[float], Calibration]]:
+    """Published methods, each under our embedder."""
+    from mmcache.lab.vcache_rival import VCache
+
+    return {"vcache": lambda error: VCache(error)}
+
+
+def _book(corpus: Corpus, progress: Progress) -> Mapping[str, Floats]:
+    """The embedding of every text that the table asks, known before anything is timed."""
+    extra = [*wordings(), *(text for texts in ASKED.values() for text in texts)]
+    found = dict(zip(corpus.texts, corpus.vectors, strict=True))
+    found.update(zip(extra, text_vectors(extra, progress), strict=True))
+    return found
+
+
+def real(corpus: Corpus) -> tuple[str, ...]:
+    """What really ran."""
+    return (
+        "`Cache.ask` with `Semantic(max_error=…)` at its defaults; multilingual-e5-small (4 bits) embeds for all",
+        "easy-vqa 1.0 (MIT): 4 000 pictures, 107 wordings, 38 575 questions with their answers; re-encoded (JPEG 90), "
+        "or cropped by a pixel a side and scaled back, by us",
+        f"words: {len(corpus.texts)} distinct requests of {MEANINGS} meanings in wordings of home-assistant-intents "
+        "2026.11.25 (Apache-2.0), written by volunteers as templates with alternatives",
+        "pairs: fow-cache 0.1.0 (CC BY 4.0), 592 labelled pairs, written by language models and reviewed by their "
+        "author in a sample",
+        "GPTCache 0.1.44 with sqlite and faiss (its examples `vqa.py`, `vqa_demo.py --no-map`, `init_similar_cache`), "
+        "LiteLLM's local cache and its semantic cache's text of a request, langchain-core's InMemoryCache: their own "
+        "code",
+        machine(),
+    )
+
+
+def simulated() -> tuple[str, ...]:
+    """What was imitated."""
+    return (
+        "the answering model is an oracle: easy-vqa's own answers, and what the assistant would do; a wrong hit is one "
+        "whose answer differs from it",
+        "popularity is Zipf 0.9; seeds shuffle the order of one stream of words, and draw streams about pictures anew",
+        "wordings are put together by us from the templates' alternatives, in a made-up household: some are stilted",
+        "GPTCache's picture embedding is DINOv2 instead of ResNet-18, which it would download",
+        "LiteLLM's vector search, which needs a server, is an exact one here, at its documented threshold of 0.8",
+        "serial numbers are on pictures drawn by us; lookups: real embeddings with noise, so that 1e5 are distinct",
+        "one global threshold is chosen in hindsight, which nobody can do, and is asked for no checks",
+    )
