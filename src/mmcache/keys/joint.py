@@ -84,12 +84,13 @@ class Statistics:
         return np.asarray(drawn, np.float32)
 
     def codes(self, vectors: Floats) -> Codes:
-        """uint64 […, 2]: on which side of each hyperplane the aligned vectors lie.
+        """uint64 [2, …]: on which side of each hyperplane the aligned vectors [d] or [n, d] lie.
 
         Two vectors at an angle of θ differ in each bit with probability θ / π.
         """
         bits = self.aligned(vectors) @ self.planes > 0
-        return np.ascontiguousarray(np.packbits(bits, axis=-1)).view(np.uint64)
+        packed = np.ascontiguousarray(np.packbits(bits, axis=-1)).view(np.uint64)
+        return np.ascontiguousarray(np.moveaxis(packed, -1, 0))
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,13 @@ def radius(cosine: float) -> int:
     return math.floor(CODE_BITS * share + DEVIATIONS * math.sqrt(CODE_BITS * share * (1 - share)))
 
 
-def hamming(codes: Codes, code: Codes) -> npt.NDArray[np.int64]:
-    """Bits in which each of `codes` [n, 2] differs from `code` [2]."""
-    different = codes ^ code
-    if hasattr(np, "bitwise_count"):
-        return np.asarray(np.bitwise_count(different).sum(axis=1, dtype=np.int64))
-    return np.asarray(_BYTE_BITS[different.view(np.uint8)].sum(axis=1, dtype=np.int64))
+def hamming(codes: Codes, code: Codes) -> npt.NDArray[np.uint8]:
+    """Bits in which each of `codes` [2, n] differs from `code` [2]."""
+    first, second = (_ones(one ^ other) for one, other in zip(codes, code, strict=True))
+    return first + second
+
+
+def _ones(words: Codes) -> npt.NDArray[np.uint8]:
+    if hasattr(np, "bitwise_count"):  # numpy 2
+        return np.asarray(np.bitwise_count(words), np.uint8)
+    return np.asarray(_BYTE_BITS[words.view(np.uint8)].reshape(-1, 8).sum(axis=1), np.uint8)

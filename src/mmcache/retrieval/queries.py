@@ -65,7 +65,7 @@ class _Side:
         self._capacity = capacity
         self.statistics: Statistics | None = None
         self._vectors: Floats = np.empty((0, 0), np.float32)
-        self._codes: Codes = np.empty((0, 2), np.uint64)
+        self._codes: Codes = np.empty((2, 0), np.uint64)
         self._norms: Floats = np.empty(0, np.float32)
         self._numbers = np.full(capacity, -1, np.int64)  # of the content; −1 = none given
         self._known: dict[bytes, int] = {}
@@ -79,7 +79,7 @@ class _Side:
             return
         if self._vectors.shape[1] == 0:
             self._vectors = np.empty((self._capacity, len(vector)), np.float32)
-            self._codes, self._norms = np.empty((self._capacity, 2), np.uint64), np.empty(self._capacity, np.float32)
+            self._codes, self._norms = np.zeros((2, self._capacity), np.uint64), np.empty(self._capacity, np.float32)
         if len(vector) != self._vectors.shape[1]:
             raise InvalidInputError(
                 f"an encoder gave {len(vector)} dimensions after {self._vectors.shape[1]}; use one Retrieval a model"
@@ -113,7 +113,7 @@ class _Side:
 
     def _encode(self, statistics: Statistics, rows: Indices) -> None:
         vectors = self._vectors[rows]
-        self._codes[rows] = statistics.codes(vectors)
+        self._codes[:, rows] = statistics.codes(vectors)
         self._norms[rows] = np.linalg.norm(vectors - statistics.mean, axis=1)
 
     def held(self) -> Floats:
@@ -128,16 +128,17 @@ class _Side:
     def same(self, rows: Indices, row: int) -> Indices:
         return np.asarray(rows[self._numbers[rows] == self._numbers[row]])
 
-    def near(self, rows: Indices, vector: Floats | None, number: int, least: float) -> Indices:
-        """Those of `rows` whose codes could be near enough, or that have the same content."""
+    def near(self, rows: Indices | slice, vector: Floats | None, number: int, least: float) -> npt.NDArray[np.bool_]:
+        """Which of `rows` have codes that could be near enough, or the same content."""
         numbers = self._numbers[rows]
         if vector is None:
-            return np.asarray(rows[numbers == -1])
+            return np.asarray(numbers == -1)
+        same = numbers == number
+        if least >= 1.0 or not self._codes.size:
+            return np.asarray(same)
         assert self.statistics is not None
-        if least >= 1.0:
-            return np.asarray(rows[numbers == number])
-        found = hamming(self._codes[rows], self.statistics.codes(vector)) <= radius(least)
-        return np.asarray(rows[found | (numbers == number)])
+        within = hamming(self._codes[:, rows], self.statistics.codes(vector)) <= radius(least)
+        return np.asarray(same | within)
 
     def cosines(self, rows: Indices, vector: Floats | None, number: int) -> Floats:
         """Of the aligned vectors; exactly 1.0 for the same content."""
@@ -227,32 +228,38 @@ class Queries:
         it, `text` the other way round: they lose pairs whose other half was asked with a farther neighbour.
         """
         with self._lock:
-            rows = self._candidates(query)
-            numbers = [side.number(key) for side, key in zip(self._sides, (query.picture, query.text), strict=True)]
+            keys = query.picture, query.text
+            numbers = [side.number(key) for side, key in zip(self._sides, keys, strict=True)]
             least = tolerance.picture, tolerance.text
+            if any(v is not None and s.statistics is None for s, v in zip(self._sides, query.vectors, strict=True)):
+                return None
+            rows: Indices | None = None
             for place in (1, 0) if strategy == "text" else (0, 1):
                 side, vector, number = self._sides[place], query.vectors[place], numbers[place]
-                if vector is not None and side.statistics is None:
-                    return None
-                rows = side.near(rows, vector, number, least[place])
-                if strategy != "joint" and len(rows):
+                if rows is None:  # all of them: whole columns are scanned, nothing is gathered
+                    every = slice(len(self._queries))
+                    found = side.near(every, vector, number, least[place]) & (self._groups[every] == query.number)
+                    rows = np.flatnonzero(found)
+                else:
+                    rows = rows[side.near(rows, vector, number, least[place])]
+                if len(rows) and strategy != "joint":
                     cosines = side.cosines(rows, vector, number)
                     best = int(cosines.argmax())
                     rows = side.same(rows, int(rows[best])) if cosines[best] >= least[place] else rows[:0]
-            if not len(rows):
+            if rows is None or not len(rows):
                 return None
             pairs = [
                 side.cosines(rows, vector, number)
                 for side, vector, number in zip(self._sides, query.vectors, numbers, strict=True)
             ]
-            inside = np.flatnonzero((pairs[0] >= least[0]) & (pairs[1] >= least[1]))
-            if not len(inside):
+            passed = np.flatnonzero((pairs[0] >= least[0]) & (pairs[1] >= least[1]))
+            if not len(passed):
                 return None
-            best = int(inside[(pairs[0] + pairs[1])[inside].argmax()])
-            found = self._queries[int(rows[best])]
-            if found is None or found.group != query.group:
+            best = int(passed[(pairs[0] + pairs[1])[passed].argmax()])
+            known = self._queries[int(rows[best])]
+            if known is None or known.group != query.group:
                 return None
-            return Match(found.digest, float(pairs[0][best]), float(pairs[1][best]))
+            return Match(known.digest, float(pairs[0][best]), float(pairs[1][best]))
 
     def _candidates(self, query: Query) -> Indices:
         return np.flatnonzero(self._groups[: len(self._queries)] == query.number)
