@@ -21,6 +21,8 @@ from mmcache.lab.semantic_stream import Request, picture
 from mmcache.model.errors import AssetError
 
 INSTALL = "python -m pip install 'mmcache[semantic-peers]'"
+MOST_STORED = 1 << 20
+"""GPTCache keeps 1 000 answers by default."""
 OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 """LiteLLM would else ask the network for prices when it is imported."""
 LITELLM_THRESHOLD = 0.8
@@ -52,6 +54,7 @@ class _GPTCache:
         manager = get_data_manager(
             CacheBase("sqlite", sql_url=f"sqlite:///{place}/sqlite.db"),
             VectorBase("faiss", dimension=dimension, index_path=f"{place}/faiss.index"),
+            max_size=MOST_STORED,
         )
         self._manager = manager
         self.cache.init(
