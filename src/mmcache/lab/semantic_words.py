@@ -26,7 +26,9 @@ Floats = npt.NDArray[np.float32]
 Words = Callable[[int, int], WordDifference]
 """What differs between two of a corpus' texts, by place."""
 
-MEANINGS = 400
+KINDS = 40
+EACH = 10
+"""Choices of room, device, number for each kind of request."""
 EXPONENT = 0.9
 """Zipf's, of how popular a meaning is."""
 
@@ -62,9 +64,9 @@ class Corpus:
         return found
 
 
-def household(requests: int, progress: Progress = silent, seed: int = 0, meanings: int = MEANINGS) -> Corpus:
+def household(requests: int, progress: Progress = silent, seed: int = 0) -> Corpus:
     """A voice assistant's requests, embedded by multilingual-e5-small. Raises `AssetError`."""
-    return corpus(list(Household(meanings, seed).stream(requests, EXPONENT)), progress)
+    return corpus(list(Household(KINDS, EACH, seed).stream(requests, EXPONENT)), progress)
 
 
 def corpus(asked: Sequence[Asked], progress: Progress = silent) -> Corpus:

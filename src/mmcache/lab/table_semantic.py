@@ -15,7 +15,7 @@ from mmcache.lab.measure import busy, machine
 from mmcache.lab.semantic_serial import ASKED
 from mmcache.lab.semantic_stream import wordings
 from mmcache.lab.semantic_vectors import text_vectors
-from mmcache.lab.semantic_words import MEANINGS, Corpus, household
+from mmcache.lab.semantic_words import KINDS, Corpus, household
 from mmcache.lab.table import Progress, Result, Row, Table
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ def real(corpus: Corpus) -> tuple[str, ...]:
         "`Cache.ask` with `Semantic(max_error=…)` at its defaults; multilingual-e5-small (4 bits) embeds for all",
         "easy-vqa 1.0 (MIT): 4 000 pictures, 107 wordings, 38 575 questions with their answers; re-encoded (JPEG 90), "
         "or cropped by a pixel a side and scaled back, by us",
-        f"words: {len(corpus.texts)} distinct requests of {MEANINGS} meanings in wordings of home-assistant-intents "
-        "2026.11.25 (Apache-2.0), written by volunteers as templates with alternatives",
+        f"words: {len(corpus.texts)} distinct requests of {len(set(corpus.meanings))} meanings, {KINDS} kinds with up "
+        "to ten choices of room, device and number each, in wordings of home-assistant-intents 2026.11.25 "
+        "(Apache-2.0), written by volunteers as templates with alternatives",
         "pairs: fow-cache 0.1.0 (CC BY 4.0), 592 labelled pairs, written by language models and reviewed by their "
         "author in a sample",
         "GPTCache 0.1.44 with sqlite and faiss (its examples `vqa.py`, `vqa_demo.py --no-map`, `init_similar_cache`), "

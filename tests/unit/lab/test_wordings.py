@@ -47,14 +47,14 @@ def test_unmatched_brackets_are_refused(template: str) -> None:
 
 def test_a_text_never_means_two_things() -> None:
     try:
-        household = Household(80, 3)
+        household = Household(20, 4, 3)
     except AssetError as error:
         pytest.skip(str(error))
     meant: dict[str, tuple[str, ...]] = {}
     for asked in household.stream(2000):
         assert meant.setdefault(asked.text, asked.meaning) == asked.meaning
     assert len(meant) > len(household.meanings)
-    again = Household(80, 3)
+    again = Household(20, 4, 3)
     assert again.meanings == household.meanings
 
 

@@ -94,20 +94,24 @@ def pairs() -> tuple[Pair, ...]:
 class Household:
     """One family's requests: a fixed set of meanings, and their wordings on demand."""
 
-    def __init__(self, meanings: int, seed: int) -> None:
-        """Draws `meanings` of them. Raises `AssetError` where the package is missing."""
+    def __init__(self, kinds: int, each: int, seed: int) -> None:
+        """Draws `kinds` of requests, and for each of them `each` choices of room, device, number (fewer where there
+        are not so many). So most meanings have others that differ in one word. Raises `AssetError`.
+        """
         self._blocks, self._rules, self._lists = _templates()
         self._draw = random.Random(seed)
         self._owners: dict[str, Meaning] = {}
-        found: dict[Meaning, tuple[_Block, dict[str, str], dict[str, str]]] = {}
-        while len(found) < meanings:
-            block = self._draw.choice(self._blocks)
-            spoken, meant = self._fill(block)
-            words = self._word(block, spoken)
-            if words is not None:
-                found.setdefault(_meaning(block, meant), (block, spoken, meant))
-        self.meanings = tuple(found)
-        self._found = found
+        self._found: dict[Meaning, tuple[_Block, dict[str, str]]] = {}
+        for block in self._draw.sample(self._blocks, kinds):
+            drawn: dict[Meaning, dict[str, str]] = {}
+            for _ in range(20 * each):
+                spoken, meant = self._fill(block)
+                if len(drawn) < each and self._word(block, spoken) is not None:
+                    drawn.setdefault(_meaning(block, meant), meant)
+            for meaning, meant in drawn.items():
+                self._found.setdefault(meaning, (block, meant))
+        self.meanings = tuple(self._draw.sample(list(self._found), len(self._found)))
+        """By popularity, which knows nothing of kinds."""
 
     def _fill(self, block: _Block) -> tuple[dict[str, str], dict[str, str]]:
         """A value for each slot: as spoken, and as meant."""
@@ -122,7 +126,7 @@ class Household:
 
     def ask(self, meaning: Meaning) -> Asked:
         """One more wording of it. What could mean something else as well, by what was said before, is not said."""
-        block, _, meant = self._found[meaning]
+        block, meant = self._found[meaning]
         for _ in range(200):
             spoken = {
                 slot.name: self._draw.choice(
