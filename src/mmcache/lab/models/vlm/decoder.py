@@ -21,17 +21,24 @@ CHANNELS = 384
 _EPSILON = np.float32(1e-5)
 
 
+Seen = tuple[list[Floats], list[Floats]]
+"""A picture as the layers need it: keys and values of its patches; a layer each, float32 [heads, 256, channels]."""
+
+
 @dataclass
 class State:
-    """One picture being read: keys and values of its patches, and of the pieces so far."""
+    """Text so far, about one picture."""
 
-    keys: list[Floats]
-    """A layer each: float32 [heads, 256, channels a head], of the patches."""
-    values: list[Floats]
+    seen: Seen
     past: list[tuple[list[Floats], list[Floats]]]
     """A layer each: keys and values of the pieces so far, float32 [heads, channels a head]."""
     attention: list[Floats] = field(default_factory=list)
     """A piece each: float32 [256], the cross-attention of the last layer, mean over heads; sums to 1."""
+
+    @staticmethod
+    def of(seen: Seen) -> State:
+        """Before the first piece."""
+        return State(seen, [([], []) for _ in seen[0]])
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Decoder:
         """How many pieces question and answer may have together."""
         return len(self.weights["positions"])
 
-    def look(self, tokens: Floats) -> State:
+    def look(self, tokens: Floats) -> Seen:
         """Read a picture's tokens, float32 [257, 384] (the class token is left out) or [256, 384].
 
         Raises `InvalidInputError` for another shape, and for values that are not finite.
@@ -56,11 +63,11 @@ class Decoder:
             raise InvalidInputError(f"tokens are {PATCHES + 1} × {CHANNELS} finite numbers, got {tokens.shape}")
         w = self.weights
         patches = _normal(tokens[-PATCHES:].astype(np.float32) @ w["patch"] + w["patch.bias"], w["patch.norm"])
-        heads = [
+        keys, values = (
             [self._heads(patches @ w[f"{layer}.cross.{part}"]) for layer in range(self.layers)]
             for part in ("key", "value")
-        ]
-        return State(heads[0], heads[1], [([], []) for _ in range(self.layers)])
+        )
+        return keys, values
 
     def step(self, state: State, piece: int) -> Floats:
         """The logits of what follows `piece`, float32 [pieces]. Raises `InvalidInputError` where there is no room."""
@@ -80,7 +87,9 @@ class Decoder:
             )
             x = x + found @ w[f"{layer}.self.out"]
             y = _normal(x, w[f"{layer}.cross.norm"])
-            found, share = _attend(self._head(y @ w[f"{layer}.cross.query"]), state.keys[layer], state.values[layer])
+            found, share = _attend(
+                self._head(y @ w[f"{layer}.cross.query"]), state.seen[0][layer], state.seen[1][layer]
+            )
             x = x + found @ w[f"{layer}.cross.out"]
             y = _normal(x, w[f"{layer}.wide.norm"])
             x = x + np.maximum(y @ w[f"{layer}.wide.in"] + w[f"{layer}.wide.bias"], 0) @ w[f"{layer}.wide.out"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +12,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from mmcache.lab.models.image import ImageEncoder
-from mmcache.lab.models.vlm.decoder import Decoder, State
+from mmcache.lab.models.vlm.decoder import Decoder, Seen, State
 from mmcache.lab.models.vlm.weights import FILE, digest, load
-from mmcache.lab.models.vlm.words import ANSWER, DESCRIBE, END, SPECIAL, START, UNKNOWN, Words
+from mmcache.lab.models.vlm.words import ANSWER, DESCRIBE, END, SPECIAL, START, Words
 from mmcache.model.errors import InvalidInputError
 from mmcache.model.signature import Signature
 
@@ -88,6 +88,11 @@ class VisionLanguage:
         """
         return "".join(self.stream(picture, question))
 
+    def answers(self, picture: Image.Image | Floats, questions: Sequence[str | None]) -> list[str]:
+        """As `answer` (None: as `describe`), for many questions about one picture, which is read once."""
+        words, seen = self._loaded[1], self._look(picture)
+        return [words.decode(self._pieces(*self._begin(seen, question)[:2])) for question in questions]
+
     def describe(self, picture: Image.Image | Floats) -> str:
         """What it takes the picture to be, in a few words."""
         return "".join(self.stream(picture))
@@ -99,7 +104,7 @@ class VisionLanguage:
         """
         words = self._loaded[1]
         begun = False
-        for piece in self._pieces(*self._begin(picture, question)[:2]):
+        for piece in self._pieces(*self._begin(self._look(picture), question)[:2]):
             text = words.pieces[piece].replace(START, " ")
             yield text if begun else text.lstrip()
             begun = True
@@ -111,7 +116,7 @@ class VisionLanguage:
     def read(self, picture: Image.Image | Floats, question: str | None = None) -> Reading:
         """The answer, its words and the question's, and where the model looked for each."""
         words = self._loaded[1]
-        state, logits, asked, places = self._begin(picture, question)
+        state, logits, asked, places = self._begin(self._look(picture), question)
         found = list(self._pieces(state, logits))
         last = len(asked) - 1
         for piece in found:
@@ -130,7 +135,10 @@ class VisionLanguage:
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
-    def _begin(self, picture: Image.Image | Floats, question: str | None) -> tuple[State, Floats, list[str], list[int]]:
+    def _look(self, picture: Image.Image | Floats) -> Seen:
+        return self._loaded[0].look(self.encoder.encode(picture) if isinstance(picture, Image.Image) else picture)
+
+    def _begin(self, seen: Seen, question: str | None) -> tuple[State, Floats, list[str], list[int]]:
         """What is known after the prompt: the state, the logits of the first piece, the question's words, the place
         of the word for each of its pieces.
         """
@@ -143,7 +151,7 @@ class VisionLanguage:
         if len(prompt) + LONGEST_ANSWER > decoder.longest:
             most = decoder.longest - LONGEST_ANSWER - 1
             raise InvalidInputError(f"the question has {len(prompt)} pieces, more than {most}; ask something shorter")
-        state = decoder.look(self.encoder.encode(picture) if isinstance(picture, Image.Image) else picture)
+        state = State.of(seen)
         for piece in prompt:
             logits = decoder.step(state, piece)
         return state, logits, asked, places
@@ -161,4 +169,4 @@ class VisionLanguage:
             logits = decoder.step(state, piece)
 
 
-__all__ = ["LONGEST_ANSWER", "SIDE", "UNKNOWN", "Reading", "VisionLanguage"]
+__all__ = ["LONGEST_ANSWER", "SIDE", "Reading", "VisionLanguage"]

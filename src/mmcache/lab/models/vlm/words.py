@@ -15,10 +15,11 @@ from itertools import pairwise
 
 from mmcache.model.errors import InvalidInputError
 
-SPECIAL = ("<end>", "<answer>", "<describe>", "<unknown>")
-END, ANSWER, DESCRIBE, UNKNOWN = range(len(SPECIAL))
+SPECIAL = ("<end>", "<answer>", "<describe>")
+END, ANSWER, DESCRIBE = range(len(SPECIAL))
 START = "▁"
 """Marks the first piece of a word."""
+ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -33,7 +34,7 @@ class Words:
     """A vocabulary; a piece's number is its place in it."""
 
     pieces: tuple[str, ...]
-    """`SPECIAL`, then the letters, then what was merged, in the order of merging."""
+    """`SPECIAL`, letters within a word, letters that begin one, then what was merged, in that order."""
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -52,7 +53,7 @@ class Words:
                 break
             place = ranks.index(best)
             parts[place : place + 2] = [parts[place] + parts[place + 1]]
-        return [self._numbers.get(part, UNKNOWN) for part in parts]
+        return [self._numbers[part] for part in parts]
 
     def encode(self, text: str) -> tuple[list[int], list[str], list[int]]:
         """Pieces, words, and the word's place for each piece.
@@ -78,7 +79,7 @@ def learn(texts: Sequence[str], size: int) -> Words:
     """A vocabulary of at most `size` pieces. Of equally frequent pairs the alphabetically first is merged."""
     words = Counter(word for text in texts for word in split(text))
     spelt = {word: [START + word[0], *word[1:]] for word in sorted(words)}
-    pieces = [*SPECIAL, *sorted({part for parts in spelt.values() for part in parts})]
+    pieces = [*SPECIAL, *ALPHABET, *(START + sign for sign in ALPHABET)]
     while len(pieces) < size:
         pairs = Counter[tuple[str, str]]()
         for word, parts in spelt.items():
