@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,7 @@ class Meaning:
             self._planner = Planner(cache, semantic, questions, populations, rng or random.Random())
         self._learning = Learning(cache, semantic, self._planner)
         self.streaming = Streaming(self)
+        self._waiting: list[Pending] = []
 
     @classmethod
     def open(cls, cache: Cache, semantic: Semantic | None) -> Meaning:
@@ -154,18 +155,32 @@ class Meaning:
 
     # Waiting and computing ------------------------------------------------------------------------------------------
 
+    def waiting(self) -> list[Pending]:
+        """What near-equal prompts are waiting for, once for each that waits."""
+        return list(self._waiting)
+
     def follow(self, pending: Pending) -> Callable[[], Any] | None:
-        with suppress(TimeoutError):
+        """Wait for a near-equal prompt's answer; None where there is none."""
+        self._waiting.append(pending)
+        try:
             make: Callable[[], Any] | None = pending.future.result(PATIENCE_SECONDS)
-            return make
-        return None
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting.remove(pending)
+        return make
 
     async def follow_async(self, pending: Pending) -> Callable[[], Any] | None:
+        """The async twin of `follow`."""
         import asyncio
 
-        with suppress(TimeoutError):
+        self._waiting.append(pending)
+        try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(pending.future)), PATIENCE_SECONDS)
-        return None
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting.remove(pending)
 
     @contextmanager
     def leading(self, plan: Plan) -> Iterator[None]:
