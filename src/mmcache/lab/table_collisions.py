@@ -87,7 +87,7 @@ class CollisionsTable(Table):
         """Real contents, drawn arrivals. Raises `AssetError`."""
         pairs = {"image+text": pictures(400 if quick else 2000), "speech+text": clips()}
         texts = [Part("text", text, text) for text in dict.fromkeys(question for question, _ in data.questions())]
-        seconds = 3.0 if quick else 40.0
+        seconds = 3.0 if quick else 20.0
         loads = SHOWN if quick else LOADS
         cells = list(product(pairs, get_args(Arrivals), loads, seeds))
         curve: Curve = {}

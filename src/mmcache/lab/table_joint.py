@@ -59,7 +59,7 @@ class JointTable(Table):
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Real models, figures and store; requests drawn from `seeds`. Raises `AssetError`."""
         everything = figures()[:150] if quick else figures()
-        asked, learned_from, count = (12, 8, 800) if quick else (150, 80, 4000)
+        asked, learned_from, count = (12, 8, 800) if quick else (100, 60, 4000)
         order = [(number * SPREAD) % len(everything) for number in range(asked + learned_from)]
         embeddings = Embeddings()
         try:

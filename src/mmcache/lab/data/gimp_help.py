@@ -8,6 +8,8 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
+from PIL import Image
+
 from mmcache.lab.fetch import PACKAGES
 
 PACKAGE = PACKAGES["gimp-help"]
@@ -87,7 +89,7 @@ class _Page(HTMLParser):
 
 @cache
 def figures() -> tuple[Figure, ...]:
-    """Every figure with a caption and a picture of its own, in the order of pages. Raises `AssetError`."""
+    """Every figure with a caption and a still picture of its own, in the order of pages. Raises `AssetError`."""
     home = PACKAGE.folder() / PACKAGE.kept[0]
     found: dict[Path, Figure] = {}
     for file in sorted(home.glob("*.html")):
@@ -96,6 +98,13 @@ def figures() -> tuple[Figure, ...]:
         page.close()
         for source, caption, passage in page.found:
             picture = home / source
-            if source and caption and picture.is_file():
-                found.setdefault(picture, Figure(picture, caption, page.title, passage))
+            if source and caption and picture not in found and _still(picture):
+                found[picture] = Figure(picture, caption, page.title, passage)
     return tuple(found.values())
+
+
+def _still(picture: Path) -> bool:
+    if not picture.is_file():
+        return False
+    with Image.open(picture) as opened:
+        return not getattr(opened, "is_animated", False)
