@@ -81,7 +81,7 @@ def paraphrases(
         for name, make in rules.items():
             found = []
             for seed, order in zip(seeds, orders, strict=True):
-                found.append(by_calibration(corpus, order, make(error), seed, blind))
+                found.append(by_calibration(corpus, order, make(error), seed, blind, sparse=True))
                 step(f"{name} at {error:.0%}")
             rows += _told(name, error, found)
     return rows + _curve(plain)

@@ -125,21 +125,25 @@ class Tally:
 
 
 class Store:
-    """Stored wordings of a corpus, and the nearest of them."""
+    """Computed wordings of a corpus; the nearest of those that are looked for."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
         self._absent = np.full(len(corpus.texts), -2.0, np.float32)
+        self._found = False
         self.known: set[int] = set()
+        """Those that hit exactly."""
 
-    def add(self, text: int) -> None:
-        """Store a wording with its right answer."""
+    def add(self, text: int, near: bool = True) -> None:
+        """Store a wording with its right answer. near: it is looked for by others."""
         self.known.add(text)
-        self._absent[text] = 0.0
+        if near:
+            self._absent[text] = 0.0
+            self._found = True
 
     def nearest(self, text: int) -> tuple[int, float] | None:
         """(stored text, cosine)."""
-        if not self.known:
+        if not self._found:
             return None
         near = self.corpus.cosines[text] + self._absent
         place = int(near.argmax())
@@ -162,8 +166,13 @@ def by_threshold(corpus: Corpus, order: Sequence[int], least: float, words: Word
     return tally
 
 
-def by_calibration(corpus: Corpus, order: Sequence[int], rule: Calibration, seed: int, words: Words) -> Tally:
-    """What `rule` decides about the nearest stored wording; it learns from all that is computed."""
+def by_calibration(
+    corpus: Corpus, order: Sequence[int], rule: Calibration, seed: int, words: Words, sparse: bool = False
+) -> Tally:
+    """What `rule` decides about the nearest stored wording; it learns from all that is computed.
+
+    sparse: a wording is looked for by others only where the nearest one's answer was wrong for it, as vCache stores.
+    """
     tally, store, draw = Tally(), Store(corpus), random.Random(seed)
     for text in order:
         tally.requests += 1
@@ -181,7 +190,9 @@ def by_calibration(corpus: Corpus, order: Sequence[int], rule: Calibration, seed
                 continue
             tally.checked += decision.verdict is Verdict.CHECK
             rule.learn(likeness, decision, right)
-        store.add(text)
+            store.add(text, near=not (sparse and right))
+        else:
+            store.add(text)
     return tally
 
 
