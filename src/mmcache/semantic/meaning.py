@@ -55,11 +55,11 @@ class Meaning:
         self._version = ledger.version()
         content = (semantic or Semantic()).content
         self._identifier = Identifier(cache.scopes, cache.memo, content, ledger.editions(), ledger.epoch())
-        self._planner = None
+        self.planner = None
         if semantic is not None:
             questions, populations = Questions(semantic, ledger), Populations(semantic, ledger)
-            self._planner = Planner(cache, semantic, questions, populations, rng or random.Random())
-        self._learning = Learning(cache, semantic, self._planner)
+            self.planner = Planner(cache, semantic, questions, populations, rng or random.Random())
+        self._learning = Learning(cache, semantic, self.planner)
         self.streaming = Streaming(self)
         self._waiting: list[Pending] = []
 
@@ -114,8 +114,8 @@ class Meaning:
         if found is None:
             return None
         plan = Plan(found, cache.answers.find(found.key, settled=True))
-        if self._planner is not None and plan.look.make is None:
-            self._planner.plan(plan, blocking=blocking)
+        if self.planner is not None and plan.look.make is None:
+            self.planner.plan(plan, blocking=blocking)
         if plan.stored is None:
             reason = MissReason.ABSTAINED if plan.decision is not None else plan.look.reason
             plan.look = plan.look if plan.look.make is not None else replace(plan.look, reason=reason)
@@ -129,10 +129,10 @@ class Meaning:
         if version == self._version:
             return
         self._identifier.editions.update(self._ledger.editions())
-        if self._planner is not None:
-            with self._planner.lock:
-                self._planner.questions.refresh()
-                self._planner.populations.refresh()
+        if self.planner is not None:
+            with self.planner.lock:
+                self.planner.questions.refresh()
+                self.planner.populations.refresh()
         self._version = version
 
     def _identify(self, prompt: Prompt, options: AskOptions, form: str) -> Identified | None:
@@ -188,8 +188,8 @@ class Meaning:
         try:
             yield
         except BaseException:
-            if self._planner is not None:
-                self._planner.failed(plan)
+            if self.planner is not None:
+                self.planner.failed(plan)
             raise
 
     def settle(self, plan: Plan, compute: Callable[[], Any], options: AskOptions) -> Any:
@@ -219,20 +219,20 @@ class Meaning:
     def _served(self, plan: Plan, value: Any) -> Reply:
         assert plan.candidate is not None
         assert plan.decision is not None
-        assert self._planner is not None
+        assert self.planner is not None
         entry = plan.candidate.entry
         if plan.stored is not None and plan.near is not None:
             self._cache.answers.count_near(plan.found.key, entry.key, plan.near, plan.decision.confidence)
-        with self._planner.lock:
-            self._planner.questions.used(entry.key)
+        with self.planner.lock:
+            self.planner.questions.used(entry.key)
         return Reply(value, "near", entry.key, plan.decision, entry.text)
 
     def _computed(self, plan: Plan, value: Any, options: AskOptions) -> None:
         """An answer was computed: hand it to who waits, learn from it, link it; or drop it, if it is old already."""
         found, cache = plan.found, self._cache
         look = cache.answers.read(found.key)
-        if self._planner is not None:
-            self._planner.landed(plan, look.make or (lambda: value))
+        if self.planner is not None:
+            self.planner.landed(plan, look.make or (lambda: value))
         if plan.look.make is not None:
             return
         self._learning.learn(plan, value)
@@ -276,7 +276,7 @@ class Meaning:
         return Reply(await self._cache.answers.answer_async(key, compute, bypass=True), "computed", None)
 
     def _count(self, plan: Plan) -> None:
-        planner = self._planner
+        planner = self.planner
         if planner is None:
             return
         how = "exact" if plan.look.make is not None else "near" if plan.served else "computed"
@@ -300,10 +300,10 @@ class Meaning:
         source = source_id(salt, kind, name)
         self._identifier.editions[source] = self._ledger.changed(source)
         about: list[Key] = []
-        if kind in ("image", "audio") and self._planner is not None:
-            with self._planner.lock:
-                about = self._planner.questions.about(bytes.fromhex(name))
-                self._planner.questions.forget(about)
+        if kind in ("image", "audio") and self.planner is not None:
+            with self.planner.lock:
+                about = self.planner.questions.about(bytes.fromhex(name))
+                self.planner.questions.forget(about)
         return cache.invalidate([self._learning.source_key(source, tenant, namespace), *about])
 
     # Sight ----------------------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ class Meaning:
 
     def flush(self) -> None:
         """Write down what is counted and learned."""
-        if self._planner is not None:
-            with self._planner.lock, self._quietly():
-                self._planner.populations.flush()
+        if self.planner is not None:
+            with self.planner.lock, self._quietly():
+                self.planner.populations.flush()
 
     def close(self) -> None:
         """Idempotent."""

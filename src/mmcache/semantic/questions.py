@@ -124,6 +124,11 @@ class Questions:
         if at_rest:
             self._ledger.forget(keys)
 
+    def entry(self, key: Key) -> Entry | None:
+        """The stored question of an answer."""
+        shelves = self._shelves.get(key.scope)
+        return None if shelves is None else shelves.entry(key)
+
     def about(self, digest: bytes) -> list[Key]:
         """Stored questions about a picture or a sound, in all scopes."""
         return [key for shelves in self._shelves.values() for key in shelves.about(digest)]

@@ -154,6 +154,10 @@ class Shelves:
         for digest in entry.sounds:
             self._sounds.remove(digest)
 
+    def entry(self, key: Key) -> Entry | None:
+        """The question of a key."""
+        return self._entries.get(key)
+
     def about(self, digest: bytes) -> list[Key]:
         """Questions about a picture or a sound."""
         return [key for key, entry in self._entries.items() if digest in entry.pictures or digest in entry.sounds]

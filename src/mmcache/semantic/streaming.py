@@ -133,7 +133,9 @@ class Streaming:
             if broadcast is not None:
                 return broadcast, False
             broadcast = self._under_way[plan.found.key] = Broadcast()
-            return broadcast, True
+        if plan.leads is not None:
+            plan.leads.thread = 0  # it is computed in a thread of its own: the caller's may wait for it
+        return broadcast, True
 
     def _leave(self, key: Key, broadcast: Broadcast) -> None:
         with self._lock:

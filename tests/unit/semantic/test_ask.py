@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.semantic.world import MODEL, WORDINGS, Model, embed, picture, semantic, teach
 
 from mmcache import Cache
 from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.model.event import Failed, Missed, MissReason, NearHit
 from mmcache.semantic.prompt import Prompt
 from mmcache.semantic.settings import Semantic
-
-from tests.unit.semantic.world import MODEL, WORDINGS, Model, embed, picture, semantic, teach
 
 ONE, OTHER, THIRD = WORDINGS["animal"]
 PROMPT = Prompt(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.semantic.world import MODEL, WORDINGS, Model, picture, semantic, teach
 
 from mmcache import Cache
 from mmcache.model.errors import InvalidInputError, SettingsError
@@ -14,8 +15,6 @@ from mmcache.semantic.alias import Alias
 from mmcache.semantic.ledger import FILE
 from mmcache.semantic.prompt import Prompt
 from mmcache.testing import FakeClock
-
-from tests.unit.semantic.world import MODEL, WORDINGS, Model, picture, semantic, teach
 
 ONE, OTHER, _ = WORDINGS["animal"]
 FULL = Prompt(

@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.unit.semantic.world import MODEL, WORDINGS, Model, picture, semantic, trust
 
 from mmcache import Cache
 from mmcache.semantic.prompt import Prompt
 from mmcache.semantic.settings import Reply
-
-from tests.unit.semantic.world import MODEL, WORDINGS, Model, picture, semantic, teach
 
 ONE, OTHER, _ = WORDINGS["animal"]
 CALLERS = 16
@@ -61,10 +60,9 @@ def test_sixteen_equal_prompts_are_one_call() -> None:
 
 
 def test_sixteen_near_equal_prompts_are_one_call_where_that_is_trusted() -> None:
-    model = Model()
     slow = Slow()
     with Cache(semantic=semantic(check_share=0.001)) as cache, ThreadPoolExecutor(CALLERS) as threads:
-        teach(partial(cache.ask, answer=model, model=MODEL), model, 2500)
+        trust(cache)
         ask = partial(cache.ask, model=MODEL)
         leader = threads.submit(ask, Prompt(ONE, pictures=[picture(1)]), slow)
         assert slow.begun.wait(30)
@@ -96,7 +94,7 @@ def test_who_waits_for_an_answer_that_fails_computes() -> None:
         raise RuntimeError("out of memory")
 
     with Cache(semantic=semantic(check_share=0.001)) as cache, ThreadPoolExecutor(2) as threads:
-        teach(partial(cache.ask, answer=model, model=MODEL), model, 2500)
+        trust(cache)
         leader = threads.submit(cache.ask, Prompt(ONE, pictures=[picture(1)]), failing, model=MODEL)
         assert slow.begun.wait(30)
         follower = threads.submit(cache.ask, Prompt(OTHER, pictures=[picture(1)]), model, model=MODEL)
@@ -111,7 +109,7 @@ def test_a_question_inside_an_answer_waits_for_nobody() -> None:
     model = Model()
     with Cache(semantic=semantic(check_share=0.001)) as cache:
         ask = partial(cache.ask, model=MODEL)
-        teach(partial(ask, answer=model), model, 2500)
+        trust(cache)
 
         def nested(prompt: Prompt) -> str:
             return str(ask(Prompt(OTHER, pictures=[picture(1)]), model).value)
@@ -145,7 +143,7 @@ def test_async_followers_of_a_near_equal_prompt() -> None:
 
     async def main() -> tuple[int, list[str]]:
         with Cache(semantic=semantic(check_share=0.001)) as cache:
-            teach(partial(cache.ask, answer=model, model=MODEL), model, 2500)
+            trust(cache)
             go, calls = asyncio.Event(), [0]
 
             async def answer(prompt: Prompt) -> str:
@@ -200,8 +198,6 @@ def test_followers_join_a_stream_from_its_first_chunk() -> None:
 def test_a_stream_whose_readers_leave_is_stored_all_the_same() -> None:
     model = Model()
     with Cache() as cache:
-        del cache.ask_stream(Prompt(ONE), model.stream, model=MODEL).chunks
-    with Cache() as cache:
         next(iter(cache.ask_stream(Prompt(ONE), model.stream, model=MODEL)))
         until(lambda: cache.ask_stream(Prompt(ONE), model.stream, model=MODEL).source == "exact")
 
@@ -236,7 +232,7 @@ def test_near_equal_prompts_join_a_stream_that_they_trust() -> None:
 
     with Cache(semantic=semantic(check_share=0.001)) as cache:
         stream = partial(cache.ask_stream, model=MODEL)
-        teach(lambda prompt: list(stream(prompt, model.stream)), model, 2500)
+        trust(cache, form="stream")
         calls = model.calls
         leader = stream(Prompt(ONE, pictures=[picture(1)]), words)
         assert next(iter(leader)) == "animal"
