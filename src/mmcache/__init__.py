@@ -1,7 +1,7 @@
 """mmcache: an adaptive cache for multimodal inference.
 
-Recognises what was computed before (the same picture re-encoded, a crop, the same text or speech) and returns the
-stored features instead of computing them again. Start with `Cache`.
+Recognises what was computed before (the same picture re-encoded, a crop, the same text or speech, the same question in
+other words) and returns the stored features or answers instead of computing them again. Start with `Cache`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from mmcache.model.event import MissReason
     from mmcache.model.key import Key
     from mmcache.model.signature import Signature
+    from mmcache.semantic.alias import Alias
+    from mmcache.semantic.prompt import Prompt
+    from mmcache.semantic.settings import Reply, Semantic
     from mmcache.settings import Settings, Tenant
     from mmcache.stats import CacheStats
 
 _HOMES = {
+    "Alias": "mmcache.semantic.alias",
     "Cache": "mmcache.cache",
     "CacheStats": "mmcache.stats",
     "ContentOptions": "mmcache.keys.content",
@@ -33,7 +37,10 @@ _HOMES = {
     "Key": "mmcache.model.key",
     "MMCacheError": "mmcache.model.errors",
     "MissReason": "mmcache.model.event",
+    "Prompt": "mmcache.semantic.prompt",
     "Region": "mmcache.keys.region",
+    "Reply": "mmcache.semantic.settings",
+    "Semantic": "mmcache.semantic.settings",
     "Settings": "mmcache.settings",
     "Signature": "mmcache.keys.signing",  # which teaches it to describe models
     "Tenant": "mmcache.settings",
@@ -42,6 +49,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Alias",
     "Cache",
     "CacheStats",
     "ContentOptions",
@@ -51,7 +59,10 @@ __all__ = [
     "Key",
     "MMCacheError",
     "MissReason",
+    "Prompt",
     "Region",
+    "Reply",
+    "Semantic",
     "Settings",
     "Signature",
     "Tenant",

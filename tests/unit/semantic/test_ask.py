@@ -260,7 +260,7 @@ def test_bad_input_is_told() -> None:
             cache.ask(Prompt("what?"), Model(), model=MODEL, tennant="x")  # type: ignore[call-arg]
     for changes in ({"max_error": 0}, {"max_error": 0.5}, {"confidence": 1}, {"check_share": -1}, {"most_entries": 0}):
         with pytest.raises(SettingsError):
-            Semantic(**changes)  # type: ignore[arg-type]
+            Semantic(**changes)
     with pytest.raises(SettingsError, match="embedder"):
         Semantic(text=embed)
 

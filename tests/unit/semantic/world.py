@@ -35,7 +35,7 @@ def embed(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
     base = rng.standard_normal(64)
     own = np.random.default_rng([*text.encode()]).standard_normal(64)
     vector = base / np.linalg.norm(base) + 0.3 * own / np.linalg.norm(own)
-    return (vector / np.linalg.norm(vector)).astype(np.float32)
+    return np.asarray(vector / np.linalg.norm(vector), np.float32)
 
 
 def picture(number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -47,7 +47,8 @@ def picture(number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def semantic(**changes: Any) -> Semantic:
     """With the toy embedding, and a promise that is soon learned."""
-    return Semantic(**{"max_error": 0.1, "text": embed, "embedder": "toy 1", "check_share": 0.05} | changes)
+    options: dict[str, Any] = {"max_error": 0.1, "text": embed, "embedder": "toy 1", "check_share": 0.05}
+    return Semantic(**(options | changes))
 
 
 class Model:
@@ -96,7 +97,7 @@ def trust(cache: Cache, texts: Sequence[str] = WORDINGS["animal"][:2], rounds: i
             cache.ask(prompt, model, model=MODEL)
         else:
             list(cache.ask_stream(prompt, model.stream, model=MODEL))
-        (key,) = cache.meaning.planner.questions.about(identify(picture(900), "image", salt=_salt(cache)).digest)[-1:]
+        (key,) = planner.questions.about(identify(picture(900), "image", salt=_salt(cache)).digest)[-1:]
         found.append(key)
     (scope,) = {cache.scopes.require(key) for key in found}
     entries = [planner.questions.entry(key) for key in found]
