@@ -30,7 +30,7 @@ SHARE = 0.9
 
 @dataclass(frozen=True)
 class Costs:
-    """Median seconds of each hop, measured in the same run."""
+    """Median CPU seconds of each hop, one thread, measured in the same run: wall time on a machine that is not busy."""
 
     picture: float
     text: float
@@ -68,7 +68,7 @@ class Run:
         It is cold until the `WINDOW` requests that come next hit at `SHARE` of the rate before the change (that of
         the 5 windows before it).
         """
-        goal = SHARE * float(np.mean(self.hits[self.change - 5 * WINDOW : self.change]))
+        goal = SHARE * float(np.mean(self.hits[max(0, self.change - 5 * WINDOW) : self.change]))
         sums = np.cumsum([0, *self.hits])
         last = len(self.hits) - WINDOW
         warm = next((n for n in range(start, last + 1) if (sums[n + WINDOW] - sums[n]) / WINDOW >= goal), last)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
 from blake3 import blake3
 
 from mmcache.keys.arguments import canonical_arguments
 from mmcache.keys.content import ContentOptions, encoded_bytes
+from mmcache.keys.framing import framed
 from mmcache.keys.joint import Alignment, joint_digest
 from mmcache.keys.signing.functions import function_identity
 from mmcache.model.errors import MMCacheError, RetrievalError, SettingsError
@@ -26,6 +28,7 @@ from mmcache.model.signature import Signature
 from mmcache.retrieval.asked import Asked
 from mmcache.retrieval.locator import HopName, Located, Locator, Trace
 from mmcache.retrieval.observed import Observed, RetrievalReport
+from mmcache.retrieval.pages import PAGE, pages, queries
 from mmcache.retrieval.queries import Match, Queries, Query, Strategy
 from mmcache.retrieval.tolerance import Observation, Tolerance
 
@@ -101,12 +104,14 @@ class Retrieval:
         self._realm = tenant or cache.tenant, namespace or cache.namespace
         self._near, self._strategy, self._check_share, self._observe = near, strategy, check_share, observe
         self._documents, self._locator, self._ttl = documents, locator, ttl
+        self._remember = remember
         self._queries = Queries(remember, alignment) if remember else None
         self._observed = Observed()
         self._present: tuple[str, tuple[bytes, Key]] | None = None
         self._signature = Signature(function=function_identity(search), modality="retrieval")
         self._salt = cache.scopes.of(self._signature, *self._realm).salt
         self._current()
+        self._restore()
 
     # What results belong to -----------------------------------------------------------------------------------------
 
@@ -167,6 +172,42 @@ class Retrieval:
             if asked > before:
                 self._cache.link(key, corpus)
         return asked
+
+    def save(self) -> int:
+        """Keep the remembered queries in the cache, for the next process on its folder; how many.
+
+        A `Retrieval` with the same models and search function takes them up when it is made. Results and embeddings
+        need no saving: they are blocks as any other.
+        """
+        if self._queries is None:
+            return 0
+        name, count = self._pages(), 0
+        for number, page in enumerate(pages(self._queries.hottest())):
+            means = [np.empty(0, np.float32) if mean is None else mean for mean in self._queries.means]
+            self._cache.put(name(number), page | {"means": means})
+            count += len(page["names"])
+        self._cache.invalidate(name(-(-count // PAGE)))  # where the pages end
+        return count
+
+    def _restore(self) -> None:
+        name, number = self._pages(), 0
+        while self._queries is not None and len(self._queries) < self._remember:
+            page = self._cache.get(name(number), None)
+            if page is None:
+                break
+            self._queries.freeze([mean if len(mean) else None for mean in page["means"]])
+            for query in queries(page):
+                self._queries.add(query)
+            number += 1
+
+    def _pages(self) -> Callable[[int], Key]:
+        """The key of each page: of these models, since embeddings of others cannot be compared."""
+        picture, text = self._encoders
+        models = picture.key(np.zeros((1, 1, 3), np.uint8)).scope + text.key("").scope
+        scope = self._cache.scopes.of(self._signature, *self._realm).digest
+        return lambda number: Key(
+            scope, blake3(framed("page", models, str(number).encode()), key=self._salt).digest(length=16)
+        )
 
     # A lookup -------------------------------------------------------------------------------------------------------
 

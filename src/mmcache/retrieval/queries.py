@@ -6,7 +6,7 @@ No third party, no clock; bounded; a query that is lost here costs a miss and ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -177,6 +177,19 @@ class Queries:
     def ready(self) -> bool:
         """Whether statistics are frozen: before, nothing is near."""
         return any(side.statistics is not None for side in self._sides)
+
+    @property
+    def means(self) -> tuple[Floats | None, Floats | None]:
+        """Of the frozen statistics, picture and text; None where there are none yet."""
+        found = [None if side.statistics is None else side.statistics.mean for side in self._sides]
+        return found[0], found[1]
+
+    def freeze(self, means: Sequence[Floats | None]) -> None:
+        """Take statistics that were frozen before, unless there are some."""
+        with self._lock:
+            for side, mean in zip(self._sides, means, strict=True):
+                if mean is not None and side.statistics is None:
+                    side.freeze(Statistics(np.array(mean, np.float32)))
 
     def touch(self, digest: bytes) -> None:
         """It was asked for again."""

@@ -343,3 +343,37 @@ def test_results_survive_a_restart(tmp_path: Path) -> None:
             world = World(cache)
             assert world.retrieval()(picture(0), "what", 2) == [101, 102]
             assert world.searches == searches
+
+
+def test_remembered_queries_survive_a_restart_where_saved(tmp_path: Path) -> None:
+    """Near hits and `refresh` go on; with another model of as many dimensions nothing is taken up."""
+    for version, kept in (("see-1", 0), ("see-1", 3), ("see-2", 0)):
+        with Cache(tmp_path, memory="16MiB", secret=bytes(32)) as cache:
+            world = World(cache)
+            world.encode = cache.wrap(world.see, modality="image", signature=version, guard=False)
+            retrieve = world.retrieval(near=NEAR)
+            assert retrieve.report().remembered == kept
+            if kept:
+                assert retrieve(picture(0).resize((28, 28)), "what is red", 2) == [101, 102]
+                assert retrieve(None, "is what red", 2) == [103, 104]
+                assert world.searches == 0
+                retrieve.changed("2")
+                assert retrieve.refresh() == 3
+            else:
+                for one, words in ((picture(0), "what is red"), (picture(1), None), (None, "what is red")):
+                    retrieve(one, words, 2)
+                # Words alone are found by their key in the third round: the store is not asked, nothing to remember.
+                assert retrieve.save() == (3 if version == "see-1" else 2)
+
+
+def test_fewer_queries_replace_more(tmp_path: Path) -> None:
+    with Cache(tmp_path, memory="16MiB", secret=bytes(32)) as cache:
+        world = World(cache)
+        many = world.retrieval()
+        for number in range(300):
+            many(None, f"what {number}", 2)
+        assert many.save() == 300
+        few = world.retrieval(remember=100)
+        assert few.report().remembered == 100
+        assert few.save() == 100
+        assert world.retrieval().report().remembered == 100
