@@ -29,8 +29,9 @@ _FINE = 64
 compared."""
 _STEP = 0.02
 _STARTS = 3
-_FARTHEST = 24.0
-"""Mean difference in levels of the mixed plane, at the best coarse window, beyond which no refinement helps."""
+_FARTHEST = 12.0
+"""Root mean square difference in levels, through the best window, beyond which it need not be looked at closer."""
+_LAST_ROUNDS = 3
 _ROUNDS = 6
 _LEAST_MOVED = 0.004
 """Share of a side (a quarter of a cell) that some edge must move by: what differs as it stands is no crop."""
@@ -54,16 +55,23 @@ def framing(one: Planes, other: Planes, stretch: float) -> Window | None:
     if not 0.75 <= stretch <= 1.34:
         return None
     a, b = _mixed(one), _mixed(other)
+    side = min(a.shape[0], 2 * _COARSE)
+    small_a, small_b = _reduced(a, side), _reduced(b, side)
     tried: list[Window] = []
     for window in _starts(_reduced(a, _COARSE), _reduced(b, _COARSE), stretch):
-        for side in sorted({min(a.shape[0], 2 * _COARSE), a.shape[0]}):
-            window = _refined(_reduced(a, side), _reduced(b, side), window)
-        if any(np.allclose(window, done, atol=0.002) for done in tried):
+        window, off = _refined(small_a, small_b, window, _ROUNDS)
+        if off > _FARTHEST or any(_close(window, done) for done in tried):
             continue
         tried.append(window)
+        if a.shape[0] > side:
+            window, _ = _refined(a, b, window, _LAST_ROUNDS)
         if _allowed(window, stretch) and _agree(one, other, window):
             return window
     return None
+
+
+def _close(one: Window, other: Window) -> bool:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True)) < 0.003
 
 
 def _mixed(planes: Planes) -> Floats:
@@ -100,7 +108,7 @@ def _starts(one: Floats, other: Floats, stretch: float) -> list[Window]:
     shown = weights[y] @ np.swapaxes(columns, 1, 2)[x]  # [m, 16, 16]
     seen = inside[y][:, :, None] * inside[x][:, None, :]
     off = (np.abs(shown - one) * seen).sum(axis=(1, 2)) / seen.sum(axis=(1, 2))
-    best = [i for i in np.argsort(off, kind="stable")[:_STARTS] if off[i] <= _FARTHEST]
+    best = [i for i in np.argsort(off, kind="stable")[:_STARTS] if off[i] <= 2 * _FARTHEST]
     return [Window(*(float(v) for v in (*spans[x[i]], *spans[y[i]]))) for i in best]
 
 
@@ -124,31 +132,32 @@ def _through(plane: Floats, window: Window) -> tuple[Floats, npt.NDArray[np.bool
     return weights[1] @ plane @ weights[0].T, inside[1], inside[0]
 
 
-def _refined(one: Floats, other: Floats, window: Window) -> Window:
-    """Moves the window's four sides until the squared difference no longer falls."""
+def _refined(one: Floats, other: Floats, window: Window, rounds: int) -> tuple[Window, float]:
+    """Moves the window's four sides until the difference no longer falls; and its root mean square."""
     side = one.shape[0]
     centres = ((np.arange(side) + 0.5) / side).astype(np.float32)
     best, least = window, np.inf
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         shown, rows, columns = _through(other, window)
-        seen = (rows[:, None] & columns).astype(np.float32)
+        seen = np.outer(rows, columns).astype(np.float32)
         error = (shown - one) * seen
-        square = float((error * error).sum() / max(seen.sum(), 1.0))
-        if square >= least * 0.999:
+        square = float(np.vdot(error, error)) / max(float(seen.sum()), 1.0)
+        if square >= least * 0.998:
             break
         best, least = window, square
-        gy, gx = np.gradient(shown)
-        gx, gy = gx * seen * side / window.width, gy * seen * side / window.height
+        gx, gy = np.zeros_like(shown), np.zeros_like(shown)
+        gx[:, 1:-1] = (shown[:, 2:] - shown[:, :-2]) * np.float32(0.5 * side / window.width)
+        gy[1:-1] = (shown[2:] - shown[:-2]) * np.float32(0.5 * side / window.height)
+        gx *= seen
+        gy *= seen
         slopes = np.stack([gx, gx * centres, gy, gy * centres[:, None]]).reshape(4, -1)
         normal = slopes @ slopes.T
-        normal[np.diag_indices(4)] *= 1.001
-        normal[np.diag_indices(4)] += 1e-3
-        step = np.linalg.solve(normal, slopes @ error.ravel())
-        step = np.clip(step, -0.03, 0.03)
+        normal[np.diag_indices(4)] = normal[np.diag_indices(4)] * 1.001 + 1e-3
+        step = np.clip(np.linalg.solve(normal, slopes @ error.ravel()), -0.03, 0.03)
         window = Window(*(float(a - b) for a, b in zip(window, step, strict=True)))
         if window.width < 0.5 or window.height < 0.5:
             break
-    return best
+    return best, float(np.sqrt(least))
 
 
 def _allowed(window: Window, stretch: float) -> bool:
