@@ -44,7 +44,7 @@ class Gallery(Generic[S]):
     def add(self, digest: bytes, sketch: S | None) -> None:
         """One more question is about `digest`; without a sketch it is found by its digest alone."""
         self._held[digest] = self._held.get(digest, 0) + 1
-        if sketch is None or digest in self._sketches:
+        if sketch is None or digest in self._sketches or not sketch.vector.any():  # nothing to see, or to hear, in it
             return
         if self._vectors is None:
             self._vectors = Vectors(len(sketch.vector))
@@ -67,7 +67,7 @@ class Gallery(Generic[S]):
     def like(self, digest: bytes, sketch: S | None, most: Nearness) -> dict[bytes, Nearness]:
         """Digest → how near, the nearest first, none beyond `most`."""
         found = {digest: Nearness.SAME} if digest in self._held else {}
-        if sketch is None or self._vectors is None or most is Nearness.SAME:
+        if sketch is None or self._vectors is None or most is Nearness.SAME or not sketch.vector.any():
             return found
         near = []
         for label, _ in self._vectors.nearest(sketch.vector, MOST_COMPARED, LEAST_COSINE):

@@ -115,7 +115,8 @@ class Meaning:
             return None
         plan = Plan(found, cache.answers.find(found.key, settled=True))
         if self.planner is not None and plan.look.make is None:
-            self.planner.plan(plan, blocking=blocking)
+            with self._quietly():
+                self.planner.plan(plan, blocking=blocking)
         if plan.stored is None:
             reason = MissReason.ABSTAINED if plan.decision is not None else plan.look.reason
             plan.look = plan.look if plan.look.make is not None else replace(plan.look, reason=reason)

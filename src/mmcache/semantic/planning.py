@@ -141,8 +141,8 @@ class Planner:
         if key in self.pending:  # the same prompt, under way: single flight joins them
             return
         assert plan.asked is not None
-        plan.leads = self.pending[key] = Pending(key, self._rng.random())
         self.questions.add(plan.found.scope, plan.asked)
+        plan.leads = self.pending[key] = Pending(key, self._rng.random())
 
     def landed(self, plan: Plan, make: Callable[[], object]) -> None:
         """The answer that `plan` leads is there: who waits for it calls `make`."""
