@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mmcache.likeness.base import Likeness
 
@@ -25,25 +25,40 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict and why."""
+    """A verdict and why. `learn` wants the very decision back: what it was based on is settled before the outcome."""
 
     verdict: Verdict
     confidence: float
     """Estimated P(right), 0 to 1."""
     reason: str
-    """In a few words, for `explain` and reports: "calibrating: 120 of about 300 checks", "words: NUMBER differs"."""
+    """In a few words, for `explain` and reports: "calibrating: 120 of about 460 outcomes", "words: NUMBER differs"."""
     level: int = -1
     """Of the certificate that allowed it; −1 where none did."""
+    rank: int = -1
+    """The strictest level that this request counts for, whether open or not; −1 = none."""
+    share: float = 1.0
+    """The chance of a check that held for this request."""
+    counts: bool = True
+    """Whether its outcome is one of the sample that levels are tested on: of what is served only checks are seen,
+    so of the abstentions beyond an open level, which are all seen, only an equal share may count."""
 
 
+@runtime_checkable
 class Calibration(Protocol):
     """Decides and learns, in the caller's order. Not thread-safe: the flow holds a lock."""
 
     def decide(self, likeness: Likeness, draw: float) -> Decision:
-        """What to do. `draw`: uniform in [0, 1), independent of all else; a share of what may be served is checked."""
+        """What to do. `draw`: uniform in [0, 1), independent of all else; a share of what may be served is checked.
+
+        Counts: a hit is a hit once this says SERVE, so ask once a request.
+        """
 
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
-        """The stored answer to a request `decide` was asked about turned out right or wrong."""
+        """The stored answer to a request `decide` was asked about turned out right or wrong.
+
+        Teach the outcome of every CHECK and ABSTAIN that has one, whatever it is: leaving out outcomes by what they are
+        voids the promise. For a SERVE (a user's complaint) only a wrong one is taken as evidence.
+        """
 
     def state(self) -> bytes:
         """All that was learned, as msgpack; bounded in size."""

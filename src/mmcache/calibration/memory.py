@@ -1,0 +1,194 @@
+"""What a `Calibrated` has learned, as msgpack: versioned, validated before a byte of it is believed, bounded."""
+
+from __future__ import annotations
+
+from array import array
+from math import isfinite
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mmcache.calibration.distance import LARGEST
+from mmcache.calibration.evidence import GENERAL, STRENGTHS, Record
+from mmcache.calibration.thresholds import GRID
+from mmcache.model.errors import CorruptFrameError
+
+if TYPE_CHECKING:
+    from mmcache.calibration.calibrated import Calibrated
+
+KIND = "mmcache.calibrated"
+VERSION = 1
+LARGEST_STATE = 1 << 26
+"""Bytes."""
+MOST_COUNT = 1e15
+_WEIGHTS = Struct(f"<{len(GRID)}d")
+
+
+class _Settings(msgspec.Struct, frozen=True, array_like=True):
+    max_error: float
+    confidence: float
+    check_share: float
+
+
+class _Test(msgspec.Struct, frozen=True, array_like=True):
+    logs: list[float]
+    seen: int
+    wrong: int
+    tries: int
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    name: bytes
+    age: int
+    seen: float
+    right: float
+    owed: int
+    surprises: int
+    weights: bytes
+
+
+class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str
+    version: int
+    settings: _Settings
+    counts: dict[str, int]
+    tests: list[_Test]
+    credit: float
+    alert: bool
+    drift: list[float]
+    begun: int
+    held: int
+    hits: int
+    caught: list[int]
+    age: int
+    priors: list[bytes]
+    losses: list[list[float]]
+    strengths: list[float]
+    general: dict[int, tuple[float, float]]
+    records: list[_Record]
+
+
+_decode = msgspec.msgpack.Decoder(_State).decode
+
+
+def _settings(of: Calibrated) -> _Settings:
+    return _Settings(of.max_error, of.confidence, of.check_share)
+
+
+def pack(of: Calibrated) -> bytes:
+    """All that `of` has learned."""
+    evidence = of.evidence
+    return msgspec.msgpack.encode(
+        _State(
+            KIND,
+            VERSION,
+            _settings(of),
+            of.counts,
+            [_Test(test.logs, test.seen, test.wrong, test.tries) for test in of.tests],
+            of.ledger.credit,
+            of.ledger.alert,
+            of.drift.logs,
+            of.begun,
+            of.held,
+            of.served_bound.hits,
+            of.served_bound.caught,
+            evidence.age,
+            [_WEIGHTS.pack(*prior.weights) for prior in evidence.priors],
+            evidence.losses,
+            evidence.strengths,
+            {bits: (right, wrong) for bits, (right, wrong) in evidence.general.items()},
+            [
+                _Record(name, one.age, one.seen, one.right, one.owed, one.surprises, _WEIGHTS.pack(*one.weights))
+                for name, one in evidence.records.items()
+            ],
+        )
+    )  # fmt: skip
+
+
+def unpack(into: Calibrated, data: bytes) -> None:
+    """Go on from `data`; changes nothing where it raises `CorruptFrameError`."""
+    if len(data) > LARGEST_STATE:
+        raise CorruptFrameError(f"a calibration state of {len(data)} bytes is too large: delete it, it is learned anew")
+    try:
+        state = _decode(data)
+        _check(into, state)
+        fresh = type(into)(
+            into.max_error,
+            into.confidence,
+            into.check_share,
+            own_evidence=into.own_evidence,
+            neighbourhoods=into.neighbourhoods,
+        )
+        _fill(fresh, state)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptFrameError(f"not the state of a calibration: {error}; delete it, it is learned anew") from error
+    into.__dict__.update(fresh.__dict__)
+
+
+def _check(into: Calibrated, state: _State) -> None:
+    if (state.kind, state.version) != (KIND, VERSION):
+        raise ValueError(f"{state.kind!r} of version {state.version}")
+    if set(state.counts) != set(into.counts) or not all(0 <= count < 1 << 60 for count in state.counts.values()):
+        raise ValueError("counts")
+    if len(state.tests) != len(into.tests) or len(state.caught) != into.served_bound.SHARES:
+        raise ValueError("tests")
+    if not 0 <= state.begun < 1 << 60 or not 0 <= state.held < 1 << 60:
+        raise ValueError("begun")
+    if not 0 <= state.hits < 1 << 60 or not all(0 <= count <= state.hits for count in state.caught):
+        raise ValueError("hits")
+    shape = [len(STRENGTHS)] * GENERAL
+    if [len(losses) for losses in state.losses] != shape or not all(isfinite(x) for row in state.losses for x in row):
+        raise ValueError("losses")
+    if len(state.strengths) != GENERAL or not set(state.strengths) <= set(STRENGTHS):
+        raise ValueError("strengths")
+    if not all(0 <= count < MOST_COUNT for cell in state.general.values() for count in cell):
+        raise ValueError("outcomes")
+    if not all(0 <= cell < LARGEST for cell in state.general):
+        raise ValueError("cells")
+    if len(state.priors) != len(into.evidence.priors):
+        raise ValueError("priors")
+    for record in state.records:
+        if (
+            len(record.name) not in (17, 33)
+            or not 0 <= record.age <= state.age
+            or not 0 <= record.seen < MOST_COUNT
+            or not 0 <= record.right < MOST_COUNT
+            or not 0 <= record.owed < 1 << 40
+            or not 0 <= record.surprises < 1 << 40
+        ):
+            raise ValueError("a neighbourhood")
+
+
+def _fill(into: Calibrated, state: _State) -> None:
+    evidence = into.evidence
+    evidence.age = state.age
+    for prior, weights in zip(evidence.priors, state.priors, strict=True):
+        prior.weights = _weights(weights)
+    evidence.losses = [list(row) for row in state.losses]
+    evidence.strengths = list(state.strengths)
+    evidence.general = {bits: list(cell) for bits, cell in state.general.items()}
+    for one in state.records[-into.neighbourhoods :]:
+        evidence.records[one.name] = record = Record(one.age, _weights(one.weights))
+        record.seen, record.right, record.owed, record.surprises = one.seen, one.right, one.owed, one.surprises
+    into.counts = dict(state.counts)
+    if state.settings != _settings(into):
+        return
+    for test, stored in zip(into.tests, state.tests, strict=True):
+        test.resume(stored.logs, stored.seen, stored.wrong, stored.tries)
+    into.ledger.resume(state.credit, state.alert)
+    into.drift.resume(state.drift)
+    into.served_bound.hits, into.served_bound.caught = state.hits, list(state.caught)
+    into.begun, into.held = state.begun, state.held
+    into.reopen()
+    into.counts = dict(state.counts)
+
+
+def _weights(data: bytes) -> array[float]:
+    """A posterior; raises `ValueError` for what is none."""
+    if len(data) != _WEIGHTS.size:
+        raise ValueError("a posterior of another grid")
+    weights = array("d", _WEIGHTS.unpack(data))
+    if not all(0 < weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 1e-6:
+        raise ValueError("a posterior")
+    return weights
