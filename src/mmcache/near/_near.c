@@ -30,7 +30,7 @@
 
 enum { PARTS = 4, PLACES = 65536, NODE = 7, MOST_FLIPS = 3, TABLES_FROM = 4096 };
 enum { WORDS = 8, BITS = 64 * WORDS, BLOCK = 8, LANES = 16, ROUNDS = 2 };
-enum { CANDIDATES = 128, PER_RESULT = 8, BRUTE = 2048, RECENTRED = 16384, UNLOCKED_FROM = 8192 };
+enum { CANDIDATES = 512, PER_RESULT = 64, FIRST = 4 /* a part of them */, SPREADS = 3, BRUTE = 2048, RECENTRED = 16384, UNLOCKED_FROM = 8192 };
 enum { MOST_DIMS = 65536 };
 #define NONE UINT32_MAX
 #define MOST (1u << 28)
@@ -69,6 +69,7 @@ static void await_readers(Gate *g) {
 
 typedef struct {
     float far; /* Hamming distance, or minus the cosine */
+    uint32_t bits; /* of a vector: the distance of its sketch */
     int64_t label;
 } Found;
 
@@ -370,9 +371,9 @@ INLINE void take(Search *s, int distance, int64_t label) {
         }
         b->most = most;
     }
-    if (s->all) b->of[b->count++] = (Found){(float)distance, label};
+    if (s->all) b->of[b->count++] = (Found){(float)distance, 0, label};
     else {
-        offer(b, (Found){(float)distance, label});
+        offer(b, (Found){(float)distance, 0, label});
         s->radius = (int)bound(b, 64);
     }
 }
@@ -665,6 +666,13 @@ typedef struct {
     uint64_t limit; /* only what is below it is of interest */
 } Picks;
 
+static void arrange(Picks *p) { /* nearest first, the rest as it is; there is room for a copy */
+    uint32_t at[BITS + 2] = {0};
+    memcpy(p->of + p->most, p->of, p->count * sizeof *p->of);
+    for (size_t i = 0; i < p->count; i++) at[p->of[i].far + 1]++;
+    for (int far = 0; far < BITS; far++) at[far + 1] += at[far];
+    for (size_t i = 0; i < p->count; i++) p->of[at[p->of[p->most + i].far]++] = p->of[p->most + i];
+}
 static void narrow(Picks *p) {
     uint32_t at[BITS + 1] = {0}, limit = 0;
     size_t nearer = 0, kept = 0;
@@ -941,14 +949,29 @@ static uint32_t mark(const Rows *r, const Py_buffer *labels, uint8_t *marked, ui
     return found;
 }
 
+/* The end of the second round: whose sketches may be as far as those of the best so far, and SPREADS deviations of the
+   difference of two (each of 512 bits that differ with the same chance) farther. */
+static uint32_t second(const Picks *p, const Best *best, uint32_t count) {
+    uint64_t bits = 0, more;
+    uint32_t end = (uint32_t)(p->most / FIRST);
+    for (size_t i = 0; i < best->count; i++)
+        if (best->of[i].bits > bits) bits = best->of[i].bits;
+    for (; end < count; end++) {
+        more = p->of[end].far > bits ? p->of[end].far - bits : 0;
+        if (more * more * BITS > SPREADS * SPREADS * 2 * bits * (BITS - bits)) break;
+    }
+    return end;
+}
+
 /* Interpreter lock held, but for the scan of a large set. */
-static int search_rows(Rows *r, const float *unit, const Py_buffer *among, double least, Best *best) {
+static int search_rows(Rows *r, const float *unit, const Py_buffer *among, Best *best) {
     float (*dot)(const uint16_t *, const float *, Py_ssize_t) = LEVELS[r->level].dot;
     uint32_t count = r->count, *slots = NULL;
     uint8_t *marked = NULL;
     float *scratch = NULL;
     Picks picks = {NULL, 0, best->most > CANDIDATES / PER_RESULT ? best->most * PER_RESULT : CANDIDATES, BITS + 1};
     int ok = 1, picked = 0, unlocked = 0;
+    enum { AHEAD = 6 };
     if (among) {
         marked = PyMem_RawCalloc((size_t)r->count / 8 + 1, 1);
         slots = PyMem_RawMalloc(((size_t)r->count + 1) * sizeof *slots);
@@ -966,18 +989,21 @@ static int search_rows(Rows *r, const float *unit, const Py_buffer *among, doubl
             PyThreadState *thread = unlocked ? PyEval_SaveThread() : NULL;
             sketch_of(r, unit, scratch, sketch);
             LEVELS[r->level].pick(r, sketch, marked, &picks);
+            arrange(&picks);
             if (unlocked) PyEval_RestoreThread(thread); /* still counted as a reader: slots are what they were */
             count = (uint32_t)picks.count;
         }
     }
-    for (uint32_t i = 0; ok && i < count; i++) {
+    uint32_t first = picked ? (uint32_t)picks.most / FIRST : count, last = first < count ? first : count;
+    for (uint32_t i = 0; ok && i < last; i++) {
         uint32_t slot = picked ? picks.of[i].slot : slots ? slots[i] : i;
-        if (picked && i + 4 < count)
-            for (int line = 0; line < 4; line++)
-                __builtin_prefetch(r->rows + (size_t)picks.of[i + 4].slot * (size_t)r->width + 32 * line);
+        if (picked && i + AHEAD < last)
+            for (Py_ssize_t at = 0; at < r->width; at += 32)
+                __builtin_prefetch(r->rows + (size_t)picks.of[i + AHEAD].slot * (size_t)r->width + at);
         float cosine = dot(r->rows + (size_t)slot * (size_t)r->width, unit, r->width);
         cosine = cosine > 1 ? 1 : cosine < -1 ? -1 : cosine;
-        if (cosine >= least) offer(best, (Found){-cosine, r->labels[slot]});
+        offer(best, (Found){-cosine, picked ? picks.of[i].far : 0, r->labels[slot]});
+        if (picked && i + 1 == first) last = second(&picks, best, count);
     }
     if (unlocked) r->gate.readers--;
     PyMem_RawFree(marked);
@@ -1010,7 +1036,12 @@ static PyObject *rows_nearest(Rows *r, PyObject *const *args, Py_ssize_t given) 
         goto done;
     }
     if (best.most > 32) best.of = PyMem_RawMalloc(best.most * sizeof(Found));
-    if (best.of && search_rows(r, unit, some ? &among : NULL, least, &best)) list = as_list(best.of, best.count, 1);
+    if (best.of && search_rows(r, unit, some ? &among : NULL, &best)) {
+        size_t kept = 0;
+        for (size_t i = 0; i < best.count; i++)
+            if (-(double)best.of[i].far >= least) best.of[kept++] = best.of[i];
+        list = as_list(best.of, kept, 1);
+    }
     else if (!PyErr_Occurred()) PyErr_NoMemory();
 done:
     if (best.of != few) PyMem_RawFree(best.of);

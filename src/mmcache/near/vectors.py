@@ -3,9 +3,11 @@
 Up to 2 048 vectors, all are compared. Beyond, each has a sketch of 512 bits: the signs of the vector about the mean of
 the first ones, after a random rotation (Charikar, "Similarity estimation techniques from rounding algorithms", STOC
 2002; the rotation is made of random signs and Hadamard transforms: Ailon, Chazelle, "Approximate nearest neighbors and
-the fast Johnson-Lindenstrauss transform", STOC 2006). The sketches lie side by side and are all compared, which is
-64 bytes a vector instead of 768; the 128 nearest are then compared as floats. So a cosine that is returned is always
-that of the floats, and what can be missed is a neighbour whose sketch is not among the 128 nearest.
+the fast Johnson-Lindenstrauss transform", STOC 2006). The sketches lie side by side and are all compared: 64 bytes a
+vector instead of 768. The 128 nearest of them are compared as floats, and then of the nearest 512 those whose sketches
+are at most three standard deviations farther than that of the best so far (more of both where k is above 8). So a
+cosine that is returned is always that of the floats; what can be missed is a neighbour that is hardly nearer than many
+others, and the fewer of them the nearer it is.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Vectors:
 
     Bytes a vector: 2 · dims (rounded up to a multiple of 16), 64 for the sketch beyond 2 048 vectors, 8 for the label
     and 5 to 11 for the labels' map: about 850 at 384 dimensions; up to half as much again is reserved for growth, which
-    the system does not back with memory before it is written. The fp16 changes a cosine by about 0.00001.
+    the system does not back with memory before it is written. The fp16 changes a cosine by about 0.00001
+    at 384 dimensions, 0.00006 at most among 3 · 10⁶ pairs of real texts.
     Threads may read and write at once: calls are atomic and readers take no lock. The scan of more than 8 192 vectors
     lets the interpreter lock go, and only then a writer waits for the scan under way.
     """

@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float32]
 
 WORDS, LANES, ROUNDS = 8, 16, 2
 BITS = 64 * WORDS
-CANDIDATES, PER_RESULT, BRUTE, RECENTRED = 128, 8, 2048, 16384
+CANDIDATES, PER_RESULT, FIRST, SPREADS, BRUTE, RECENTRED = 512, 64, 4, 3, 2048, 16384
 MOST_DIMS = 65536
 
 
@@ -107,15 +107,26 @@ class PythonRows(Slots):
         if self._sketches is not None and len(slots) > BRUTE and wanted < len(slots):
             sketch = self._sketched(unit[None])[0]
             far = ones_of(self._sketches[slots] ^ sketch).sum(1, dtype=np.int64)
-            slots = slots[np.argsort(far, kind="stable")[:wanted]]
+            order = np.argsort(far, kind="stable")[:wanted]
+            slots, far = slots[order], far[order]
+            first = wanted // FIRST
+            best = self._best(slots[:first], unit, k)[0]
+            bits = int(far[:first][best].max())
+            more = np.maximum(far - bits, 0)
+            may = more * more * BITS <= SPREADS * SPREADS * 2 * bits * (BITS - bits)
+            slots = slots[: max(first, int(may.sum()))]
+        order, cosines = self._best(slots, unit, k)
+        pairs = zip(self.labels[slots[order]].tolist(), cosines.tolist(), strict=True)
+        return [(label, cosine) for label, cosine in pairs if cosine >= least]
+
+    def _best(self, slots: npt.NDArray[np.int64], unit: Floats, k: int) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Which `k` of `slots`, best first, and their cosines."""
         lanes = np.zeros((len(slots), LANES), np.float32)
         for at in range(0, self._width, LANES):
             lanes += self._rows[slots, at : at + LANES].astype(np.float32) * unit[at : at + LANES]
         cosines = np.clip(folded(lanes), -1, 1)
-        kept = cosines >= np.float64(least)
-        slots, cosines = slots[kept], cosines[kept]
         order = np.lexsort((self.labels[slots], -cosines))[:k]
-        return list(zip(self.labels[slots[order]].tolist(), cosines[order].tolist(), strict=True))
+        return order, cosines[order]
 
     @property
     def nbytes(self) -> int:
