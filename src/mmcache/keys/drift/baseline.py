@@ -45,6 +45,13 @@ class Baseline:
         return out
 
 
+def look_tail(settings: DriftSettings, seconds: float, windows: int) -> float:
+    """The probability that one look at so many windows may alarm by chance, if the baseline came in `seconds`."""
+    month = settings.samples * MONTH_SECONDS / seconds if seconds > 0 else ASSUMED_MONTH
+    looks = max(1.0, month / (settings.window * windows))
+    return min(_LARGEST_TAIL, settings.false_alarms / 2 / looks)  # each kind of look gets half of the alarms
+
+
 @dataclass
 class Learner:
     """Collects rows until they make a baseline. Holds at most one window of features and the projected rows."""
@@ -100,13 +107,13 @@ class Learner:
         projected = np.concatenate(self.rows)
         borders = edges(projected, settings.bins)
         coded = codes(projected, borders)
-        seconds = now - self.began
-        month = len(projected) * MONTH_SECONDS / seconds if seconds > 0 else ASSUMED_MONTH
-        limits = []
-        for windows in (1, settings.long):
-            looks = max(1.0, month / (settings.window * windows))
-            tail = min(_LARGEST_TAIL, settings.false_alarms / 2 / looks)  # each kind of look gets half of the alarms
-            limits.append(thresholds(coded, settings.bins, settings.window * windows, tail, settings.seed))
+        limits = [
+            thresholds(
+                coded, settings.bins, settings.window * windows, look_tail(settings, now - self.began, windows),
+                settings.seed,
+            )
+            for windows in (1, settings.long)
+        ]  # fmt: skip
         deviation = projected.std(0, dtype=np.float64)
         deviation[deviation == 0] = 1.0
         return Baseline(

@@ -6,7 +6,8 @@ counts:
 
 * on windows drawn at random from the baseline: what chance alone does to a window of this size;
 * on the baseline's own windows in their order, each against the rest of it: also what repeats, bursts and hours of
-  the day do. As few windows say little of their tail, this is a prediction bound (Student's t).
+  the day do. As few windows say little of their tail, this is a prediction bound (Student's t), and for the mean of
+  all projections one of logarithms.
 """
 
 from __future__ import annotations
@@ -43,18 +44,29 @@ def thresholds(coded: Codes, bins: int, window: int, tail: float, seed: int) -> 
 
     `coded`: the baseline's bins [n, K] in order of arrival; `window` divides n.
     """
+    return np.maximum(by_chance(coded, bins, window, tail, seed), in_order(coded, bins, window, tail))
+
+
+def by_chance(coded: Codes, bins: int, window: int, tail: float, seed: int) -> Values:
+    """The thresholds if samples were independent."""
     total = count(coded, bins)
-    shares = tails(tail, coded.shape[1])
-    chance = np.stack(list(_drawn(coded, bins, window, total, seed))) * (1 + window / len(coded))  # a finite baseline
-    by_chance = _quantile(np.cbrt(chance), [_normal(share) for share in shares], 0.0)
+    drawn = np.stack(_drawn(coded, bins, window, total, seed)) * (1 + window / len(coded))  # the baseline is finite too
+    return _quantile(np.cbrt(drawn), [_normal(share) for share in tails(tail, coded.shape[1])], 0.0)
+
+
+def in_order(coded: Codes, bins: int, window: int, tail: float) -> Values:
+    """The thresholds that the baseline's own windows ask for, each against the rest of it."""
+    total = count(coded, bins)
     step = min(window, max(1, len(coded) // 64))
     starts = range(0, len(coded) - window + 1, step)
     parts = [count(coded[start : start + window], bins) for start in starts]
     own = np.stack([statistics(part, total - part) for part in parts])
     independent = len(coded) // window
-    far = [_student(share, independent - 1) for share in shares]
-    in_order = _quantile(np.cbrt(own), far, 1 / independent)
-    return np.maximum(by_chance, in_order)
+    far = [_student(share, independent - 1) for share in tails(tail, coded.shape[1])]
+    found = _quantile(np.cbrt(own), far, 1 / independent)
+    logs = np.log(own[:, -1])  # repeats make the mean of all skew to the right, more than a cube root takes away
+    found[-1] = max(found[-1], np.exp(logs.mean() + far[-1] * logs.std(ddof=1) * np.sqrt(1 + 1 / independent)))
+    return found
 
 
 def _drawn(coded: Codes, bins: int, window: int, total: Counts, seed: int) -> list[Values]:
