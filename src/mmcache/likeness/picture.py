@@ -30,6 +30,8 @@ LEAST_PIXELS = 16
 """A picture of fewer pixels a side matches nothing but itself."""
 MOST_ASPECT = 6.0
 """So does a picture that is longer than this times its width: its cells would hide too much."""
+LEAST_COSINE = 0.7
+"""Between the vectors of two pictures one of which may be a crop of the other; real crops keep above 0.85."""
 _VERSION = 1
 _BLURRED = 8
 DIMENSIONS = 3 * _BLURRED**2
@@ -185,6 +187,8 @@ def compare(asked: PictureSketch, stored: PictureSketch) -> Nearness:
     first, second = planes_of(one, side), planes_of(other, side)
     if _same_shape(one, other) and agree(first, second):
         return Nearness.REENCODED
+    if float(one.vector @ other.vector) < LEAST_COSINE:
+        return Nearness.UNLIKE
     stretch = (other.width * one.height) / (one.width * other.height)
     return Nearness.TRIMMED if framing(first, second, stretch) is not None else Nearness.UNLIKE
 
