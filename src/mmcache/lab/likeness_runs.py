@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import combinations
 from typing import Any
 
@@ -52,7 +53,9 @@ def interval(hits: int, of: int) -> tuple[float, float]:
 
 
 def hashes() -> dict[str, Callable[[Image.Image], Any]]:
-    """Published perceptual hashes of 64 bits, as the package imagehash has them."""
+    """Published perceptual hashes of 64 bits, as the package imagehash has them; none where it is missing."""
+    if find_spec("imagehash") is None:
+        return {}
     import imagehash
 
     return {"phash": imagehash.phash, "dhash": imagehash.dhash}

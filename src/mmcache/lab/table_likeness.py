@@ -129,7 +129,7 @@ def _peers(tallies: Tallies) -> Iterator[Row]:
     }
     ours = {group: 100 * sum(t.accepted for t in all_) / sum(t.pairs for t in all_) for group, all_ in groups.items()}
     yield from _trio("ours", "ours", ours)
-    for peer in ("phash", "dhash"):
+    for peer in likeness_runs.hashes():
         bits = {group: np.concatenate([t.distances[peer] for t in all_]) for group, all_ in groups.items()}
         shares = {k: {group: 100 * float((b <= k).mean()) for group, b in bits.items()} for k in range(65)}
         fair = max((k for k in shares if shares[k]["wrong"] <= ours["wrong"]), default=0)
