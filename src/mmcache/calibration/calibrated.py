@@ -25,7 +25,7 @@ LEVELS = (1 / 8, 1 / 3, 1.0, 2.0, 4.0, 8.0, 16.0)
 CHAINS = (((2, 3, 4, 5, 6), 0.8), ((0, 1), 0.2))
 """(levels, share of α). Levels are opened in the order of a chain, each only while all before it in the chain pass."""
 ENTRY = 2
-"""The level that is expected to open first; what belongs to it earns credit while nothing is open."""
+"""The level that is expected to open first."""
 PATIENCE = 1.5
 """Once a level passes, outcomes are collected for this many times as long before anything is served: looser levels may
 pass by then, and afterwards their outcomes come in at the pace of checks only."""
@@ -49,7 +49,7 @@ class Calibrated:
         check_share: float = 0.05,
         *,
         own_evidence: int = 0,
-        neighbourhoods: int = 16384,
+        neighbourhoods: int = 8192,
     ) -> None:
         if not 0.001 <= max_error <= 0.2:
             raise SettingsError(f"max_error must be 0.001 to 0.2, not {max_error}: it is a share, 0.01 is 1 %")
@@ -110,8 +110,6 @@ class Calibrated:
             alarm = self._checked(decision.share, right)
         elif complaint:
             alarm = self.drift.observe(True)
-        elif right and 0 <= decision.rank <= max(ENTRY, self.open):
-            self.ledger.earn()
         self.evidence.learn(likeness, right, surprise=not right and 0 <= decision.rank <= self.open)
         if alarm:
             self._revoke()

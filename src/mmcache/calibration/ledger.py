@@ -1,11 +1,14 @@
 """How many hits are checked, so that wrong hits stay within what was promised on *every* stream.
 
 Each wrong hit is served with chance 1 − c, or caught by a check with chance c, and the draw knows nothing of the
-content. So an account can be kept: each chance of a hit that is not caught wrong earns 1; each one caught costs
-κ (1 − c) / (c ε); and c is never so small that the account could be overdrawn. Then W − Σ κ (1 − c)/c over all catches
-is a supermartingale whatever the stream does, W being the wrong hits served: E[W] ≤ (ε/κ) · E[chances]. With κ > 1
-also exp(θ (W − Σ…)) is one, for θ = `BOLDNESS` · base share, so by Ville's inequality
-P(W > ε · chances + ln(1/α)/θ at any time) ≤ α. The proof is in docs/concepts/calibration.md.
+content. So an account can be kept: each hit served, or checked and right, earns 1; each one caught costs
+κ (1 − c) / (c ε); and c is never so small that the account could be overdrawn. Then W − Σ (1 − c)/c over all catches is
+a martingale whatever the stream does, W being the wrong hits served: E[W] ≤ (ε/κ) · E[hits + checks]. With κ > 1 also
+exp(θ (W − κ Σ (1 − c)/c)) is a supermartingale, for θ = `BOLDNESS` · base share, so by Ville's inequality
+P(W > ε · (hits + checks) + ln(1/α)/θ at any time) ≤ α. The proof is in docs/concepts/calibration.md.
+
+Abstentions earn nothing, so the first that may be served after calibration are all checked, and their share falls as
+they turn out right: who behaves only while nothing is served gains nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ BOLDNESS = 0.4
 PRICE = -log(1 - BOLDNESS) / BOLDNESS
 """κ: about 1.28."""
 ALERT_SHARE = 0.5
-KEPT_CATCHES = 2.0
+KEPT_CATCHES = 4.0
 """The account holds no more than this many catches cost at the base share."""
 
 
@@ -29,7 +32,7 @@ class Ledger:
         self._rate, self._base = rate, base
         self._cap = max(KEPT_CATCHES * self.price(base), 10 / rate)
         self.credit = 0.0
-        """Chances of a hit that stand for wrong hits possibly served."""
+        """Hits that stand for the wrong ones among them that were possibly served."""
         self.alert = False
         """Whether something was caught lately, so that more is checked."""
 
@@ -44,7 +47,7 @@ class Ledger:
         return max(least, self._base, ALERT_SHARE if self.alert else 0.0)
 
     def earn(self) -> None:
-        """A hit was served or checked and right, or would have been right."""
+        """A hit was served, or checked and right."""
         if self.credit < self._cap:
             self.credit += 1.0
 

@@ -137,7 +137,7 @@ class Run:
     false_certificate: bool = False
     """Whether a level was ever open whose judged requests had a mean P(wrong) of max_error or more."""
     over_budget: float = 0.0
-    """The most that wrong hits ever exceeded max_error × (hits + judged)."""
+    """The most that wrong hits ever exceeded max_error × (hits + checks)."""
     last_change: int = 0
 
     def wrong_between(self, begin: int, end: int) -> int:
@@ -200,7 +200,7 @@ def play(
                     means = [[0.0, 0] for _ in tests]
                 top = getattr(decider, "open", -1)
                 run.false_certificate |= top >= 0 and means[top][0] >= max_error * means[top][1]
-        run.over_budget = max(run.over_budget, run.wrong - max_error * (run.hits + run.judged))
+        run.over_budget = max(run.over_budget, run.wrong - max_error * (run.hits + run.checks))
     return run
 
 

@@ -2,13 +2,12 @@
 
 Schroeder et al., "vCache: Verified Semantic Prompt Caching", arXiv 2502.03771. For each stored prompt the outcomes
 (similarity, right or wrong) of the requests that it was nearest to are kept. P(right | s) = σ(γ (s − t)) is fitted by
-maximum likelihood. For an error bound δ, and each ε of a grid: t'(ε) is the upper end of a (1 − ε) confidence band of t,
-α = (1 − ε) σ(γ (s − t'(ε))), and τ = min over ε of (1 − δ − α) ÷ (1 − α). With chance τ it explores (computes, and
+maximum likelihood. For an error bound δ, and each ε of a grid: t'(ε) is the upper end of a (1 − ε) confidence band of
+t, α = (1 − ε) σ(γ (s − t'(ε))), and τ = min over ε of (1 − δ − α) ÷ (1 − α). With chance τ it explores (computes, and
 learns the outcome), else it exploits (serves, and learns nothing).
 
-Where outcomes are separable, the likelihood has no maximum, and the paper leaves open what then: here weak normal priors
-on log γ and on t keep it finite, and the band is the normal one of the
-posterior's curvature. Fewer than `LEAST` outcomes, or all wrong: explore.
+Where outcomes are separable, the likelihood has no maximum: here weak normal priors on log γ and on t keep it finite,
+and the band is the normal one of the posterior's curvature. That is a choice of ours. Fewer than `LEAST` outcomes, or all wrong: explore.
 """
 
 from __future__ import annotations
