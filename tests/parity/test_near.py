@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def test_sketches_made_again() -> None:
 def test_buffers_are_checked() -> None:
     index, vectors = near.Codes(Refused), near.Rows(4, Refused)
     short, long = np.zeros(3, np.float32), np.zeros(5, np.float32)
-    for call in (
+    bad: list[Callable[[], object]] = [
         lambda: vectors.add(1, short),
         lambda: vectors.nearest(long, 1, 0.0, None),
         lambda: vectors.nearest(np.ones(4, np.float32), 1, 0.0, np.zeros(3, np.uint8)),
@@ -140,9 +141,10 @@ def test_buffers_are_checked() -> None:
         lambda: index.nearest_many(np.zeros(2, np.uint64), 2**62, np.zeros(4, np.int64), np.zeros(4, np.uint8)),
         lambda: index.nearest_many(np.zeros(9, np.uint8), 1, np.zeros(1, np.int64), np.zeros(1, np.uint8)),
         lambda: near.Codes(Refused, near.BEST_LEVEL + 1),
-    ):
+    ]
+    for call in bad:
         with pytest.raises(ValueError):
             call()
-    for method, arguments in ((vectors.get, (1, bytes(16))), (vectors.add, (1, 5)), (index.nearest, (1,))):
+    for call in (lambda: vectors.get(1, bytes(16)), lambda: vectors.add(1, 5), lambda: index.nearest(1)):
         with pytest.raises((TypeError, BufferError)):
-            method(*arguments)
+            call()
