@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from mmcache.keys.drift import DriftMonitor, DriftSettings
 from mmcache.keys.drift.baseline import Baseline, look_tail
-from mmcache.keys.drift.histogram import codes
 from mmcache.keys.drift.stream import Watcher
 from mmcache.keys.drift.threshold import by_chance
 
@@ -76,7 +75,7 @@ def learned(draw: Draw, settings: DriftSettings) -> tuple[DriftMonitor, Floats]:
 def by_chance_only(monitor: DriftMonitor, rows: Floats) -> DriftMonitor:
     """The same with thresholds that know of chance alone, not of what the windows of the baseline `rows` did."""
     settings, base = monitor.settings, baseline(monitor)
-    coded = codes(base.project(rows), base.borders)
+    coded = base.coded(base.project(rows), 0)
     short, long = (
         by_chance(
             coded, settings.bins, settings.window * windows, look_tail(settings, base.until - base.since, windows),

@@ -32,9 +32,9 @@ MOVES = {
     "all": "shift, OCR and tokenizer at once",
 }
 STRENGTHS = 0.01, 0.02, 0.035, 0.07, 0.14
-MONTHS, QUICK_MONTHS = 40, 4
+MONTHS, QUICK_MONTHS = 20, 4
 """Simulated a kind of traffic and seed."""
-REPEATS, QUICK_REPEATS = 10, 3
+REPEATS, QUICK_REPEATS = 6, 3
 UPGRADES = ("v1", "v3"), ("tekken-2407", "tekken-2409"), ("v3", "tekken-2407")
 
 

@@ -208,23 +208,21 @@ def test_bins_are_filled_equally_and_counted_right() -> None:
     coded = codes(rows, edges(rows, 16))
     counted = count(coded, 16)
     assert counted.shape == (3, 16)
-    assert np.abs(counted - 100).max() <= 51, "a border may be a quarter of a bin away, on both sides"
-    assert np.abs(counted.cumsum(1) - 100 * np.arange(1, 17)).max() <= 26
+    assert np.abs(counted - 100).max() <= 1
     assert (counted[1] == [np.sum(coded[:, 1] == b) for b in range(16)]).all()
 
 
-@pytest.mark.parametrize("distinct", [1, 2, 5, 40])
-def test_no_border_lies_on_a_value_that_repeats(distinct: int) -> None:
-    """Else the last bits of a sum, which differ between batch sizes, would look like drift."""
-    rng = np.random.default_rng(distinct)
-    values = rng.normal(size=(distinct, 3)).astype(np.float32)
-    rows = values[rng.integers(0, distinct, 2000)]
-    borders = edges(rows, 8)
-    assert (np.diff(borders) >= 0).all()
-    noise = rng.uniform(-1e-5, 1e-5, rows.shape).astype(np.float32)
-    assert (codes(rows + noise, borders) == codes(rows, borders)).all()
-    if distinct == 2:
-        assert sorted(np.unique(codes(rows, borders)[:, 0]).tolist()) == [0, 7]
+def test_what_differs_between_batch_sizes_is_no_drift() -> None:
+    """Five pictures again and again: their values must not sit beside a border, all to cross it with the last bits."""
+    values = np.random.default_rng(3).normal(size=(5, WIDTH)).astype(np.float32)
+    rng = np.random.default_rng(4)
+    monitor = DriftMonitor(SMALL)
+    for number in range(48):
+        noise = 1e-5 * (number >= 24) * rng.uniform(-1, 1, (64, WIDTH))
+        assert monitor.observe("image", values[rng.integers(0, 5, 64)] + noise, now=number * 64 * SECONDS) == []
+    moved = values + np.float32(0.3) * values.std(0)
+    raised = [monitor.observe("image", moved[rng.integers(0, 5, 64)], now=1e6) for _ in range(8)]
+    assert sum(map(len, raised)) == 1
 
 
 def test_divergence_is_zero_for_equal_shares_and_finite_for_empty_bins() -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from mmcache.keys.drift.base import DriftSettings
-from mmcache.keys.drift.histogram import Counts, Floats, codes, count, directions, edges
+from mmcache.keys.drift.histogram import (
+    DITHER_ROWS,
+    Codes,
+    Counts,
+    Floats,
+    codes,
+    count,
+    directions,
+    dither,
+    edges,
+)
 from mmcache.keys.drift.statistics import FrozenStatistics
 from mmcache.keys.drift.threshold import Values, thresholds
 from mmcache.model.errors import InvalidInputError
@@ -15,6 +26,8 @@ from mmcache.model.errors import InvalidInputError
 MONTH_SECONDS = 30 * 86_400.0
 ASSUMED_MONTH = 360_000.0
 """Samples a month where the baseline's times say nothing: 500 an hour."""
+LEAST_DEVIATION = 1e-6
+"""Below it a projection did not vary, and one deviation is taken to be 1."""
 _LARGEST_TAIL = 0.25
 
 
@@ -38,6 +51,17 @@ class Baseline:
     """Thresholds of a long window."""
     since: float
     until: float
+    seed: int
+    """Of the dither."""
+
+    @cached_property
+    def _noise(self) -> Floats:
+        return dither(len(self.borders), self.seed) * self.deviation.astype(np.float32)
+
+    def coded(self, projected: Floats, first: int) -> Codes:
+        """uint8 [n, K]: the bins of samples `first`, `first` + 1, …"""
+        places = (first + np.arange(len(projected))) % DITHER_ROWS
+        return codes(projected + self._noise[places], self.borders)
 
     def project(self, features: Floats) -> Floats:
         """float32 [n, K]. Raises `InvalidInputError` for features of another width."""
@@ -105,8 +129,12 @@ class Learner:
         if frozen is None or axes is None or not self.complete:
             raise ValueError(f"{self.name}: {self.samples} of {settings.samples} samples make no baseline")
         projected = np.concatenate(self.rows)
-        borders = edges(projected, settings.bins)
-        coded = codes(projected, borders)
+        deviation = projected.std(0, dtype=np.float64)
+        deviation[deviation < LEAST_DEVIATION] = 1.0
+        noise = dither(settings.projections, settings.seed) * deviation.astype(np.float32)
+        spread = projected + np.resize(noise, projected.shape)
+        borders = edges(spread, settings.bins)
+        coded = codes(spread, borders)
         limits = [
             thresholds(
                 coded, settings.bins, settings.window * windows, look_tail(settings, now - self.began, windows),
@@ -114,9 +142,7 @@ class Learner:
             )
             for windows in (1, settings.long)
         ]  # fmt: skip
-        deviation = projected.std(0, dtype=np.float64)
-        deviation[deviation == 0] = 1.0
         return Baseline(
             frozen, axes, borders, count(coded, settings.bins), projected.mean(0, dtype=np.float64), deviation,
-            limits[0], limits[1], self.began, now,
+            limits[0], limits[1], self.began, now, settings.seed,
         )  # fmt: skip

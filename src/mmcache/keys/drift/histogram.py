@@ -11,6 +11,9 @@ Codes = npt.NDArray[np.uint8]
 
 MOST_BINS = 256
 """Codes are one byte."""
+DITHER = 0.1
+"""Deviations."""
+DITHER_ROWS = 4096
 
 
 def directions(width: int, count: int, seed: int) -> Floats:
@@ -26,31 +29,20 @@ def directions(width: int, count: int, seed: int) -> Floats:
     return unit
 
 
-def edges(projected: Floats, bins: int) -> Floats:
-    """float32 [K, bins − 1]: inner borders that put nearly equal shares of `projected` [n, K] into each bin.
+def dither(count: int, seed: int) -> Floats:
+    """float32 [4096, count]: normal noise, a tenth in deviation, added to projections before they are counted.
 
-    Where pictures repeat, values do, and a border at such a value would let the last bits of a sum move all of them
-    at once. So each border lies in the middle of the widest gap within a quarter of a bin from where it should be.
+    Where pictures repeat, values do. Undithered, a value beside a border would take all of its repeats across with the
+    last bits of a sum, or stay for all of a real move; so a share of them crosses, in proportion to the move.
     """
-    return np.stack([_borders(column, bins) for column in projected.T.astype(np.float64)]).astype(np.float32)
+    noise: Floats = np.random.default_rng([seed, count]).standard_normal((DITHER_ROWS, count), np.float32)
+    return noise * np.float32(DITHER)
 
 
-def _borders(column: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
-    values, counts = np.unique(column, return_counts=True)
-    if len(values) == 1:  # never varied: whatever is half a deviation away is another bin
-        return np.repeat([values[0] - 0.5, values[0] + 0.5], [bins // 2, bins - 1 - bins // 2])
-    below = counts.cumsum()[:-1] / len(column)
-    gaps = np.diff(values)
-    middles = values[:-1] + gaps / 2
-    found = np.empty(bins - 1)
-    for place in range(1, bins):
-        share = place / bins
-        low, high = np.searchsorted(below, (share - 0.25 / bins, share + 0.25 / bins))
-        if low < high:
-            found[place - 1] = middles[low + gaps[low:high].argmax()]
-        else:  # one value is more than half a bin
-            found[place - 1] = middles[np.abs(below - share).argmin()]
-    return np.maximum.accumulate(found)
+def edges(projected: Floats, bins: int) -> Floats:
+    """float32 [K, bins − 1]: inner borders that put equal shares of `projected` [n, K] into each bin."""
+    shares = np.linspace(0, 1, bins + 1)[1:-1]
+    return np.quantile(projected, shares, axis=0).T.astype(np.float32)
 
 
 def codes(projected: Floats, borders: Floats) -> Codes:

@@ -151,7 +151,7 @@ def _stage_of(stream: StoredStream, settings: DriftSettings) -> Learner | Watche
     baseline = Baseline(
         frozen, _array_of(base.axes, "<f4", frozen.width, k), _array_of(base.borders, "<f4", k, bins - 1),
         _array_of(base.counts, "<i8", k, bins), _array_of(base.mean, "<f8", k), _array_of(base.deviation, "<f8", k),
-        _array_of(base.short, "<f8", k + 1), _array_of(base.long, "<f8", k + 1), base.since, base.until,
+        _array_of(base.short, "<f8", k + 1), _array_of(base.long, "<f8", k + 1), base.since, base.until, settings.seed,
     )  # fmt: skip
     watcher = Watcher(stream.name, settings, baseline)
     watcher.short, watcher.long = _tally_of(stored.short, settings), _tally_of(stored.long, settings)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmcache.keys.drift.base import DriftAlarm, DriftSettings
 from mmcache.keys.drift.baseline import Baseline
-from mmcache.keys.drift.histogram import Counts, Floats, codes, count
+from mmcache.keys.drift.histogram import Counts, Floats, count
 from mmcache.keys.drift.threshold import Values, statistics
 
 KEPT_ALARMS = 32
@@ -64,7 +64,7 @@ class Watcher:
         """Count `features` [n, d]; what was raised meanwhile."""
         raised: list[DriftAlarm] = []
         projected = self.baseline.project(features)
-        coded = codes(projected, self.baseline.borders)
+        coded = self.baseline.coded(projected, self.samples)
         while len(coded):
             taken = min(len(coded), self.settings.window - self.short.samples)
             self.short.add(
