@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,18 +86,18 @@ class Counted:
     """Encoders whose runs are counted; what they compute comes from `Embeddings`."""
 
     def __init__(self, embeddings: Embeddings) -> None:
-        self._embeddings = embeddings
+        self.embeddings = embeddings
         self.pictures = self.texts = 0
 
     def picture(self, picture: Any) -> Any:
         """As `Embeddings.picture`."""
         self.pictures += 1
-        return self._embeddings.picture(picture)
+        return self.embeddings.picture(picture)
 
     def words(self, text: str) -> Any:
         """As `Embeddings.words`."""
         self.texts += 1
-        return self._embeddings.words(text)
+        return self.embeddings.words(text)
 
 
 @contextmanager
@@ -106,10 +109,11 @@ def retrieval(
     strategy: Strategy = "joint",
     observe: bool = False,
     locator: Locator | None = None,
+    folder: Path | None = None,
 ) -> Iterator[tuple[Retrieval, Counted]]:
-    """The product in front of the store: memory only, statistics of the corpus, checks left to the table."""
+    """The product in front of the store: statistics of the corpus, checks left to the table; on disk with a folder."""
     counted = Counted(embeddings)
-    with Cache(memory="256MiB") as cache:
+    with Cache(folder, memory="256MiB", disk="1GiB") as cache:
         yield (
             Retrieval(
                 cache,
@@ -144,26 +148,49 @@ def through_product(
     """Half of the stream on `stores[0]`; then the corpus changes to `stores[1]`, refilled where `refresh`."""
     run, current = Run(change=len(stream) // 2), [stores[0]]
     with retrieval(embeddings, lambda: current[0], near=near, strategy=strategy, locator=locator) as (look_up, counted):
-        for place, request in enumerate(stream):
-            if place == run.change:
-                current[0] = stores[1]
-                look_up.changed("1")
-                if refresh:
-                    run.refresh = look_up.refresh() * costs.search
-            before = counted.pictures, counted.texts, current[0].searches, look_up.report().near
-            documents = look_up(request.picture, request.words, K)
-            searched = current[0].searches - before[2]
-            run.hits.append(not searched)
-            run.kinds.append(request.kind)
-            run.seconds.append(
-                costs.lookup
-                + (counted.pictures - before[0]) * costs.picture
-                + (counted.texts - before[1]) * costs.text
-                + searched * costs.search
-            )
-            if look_up.report().near > before[3]:
-                compare(run, documents, truth(embeddings, current[0], request), request.figure)
+        _serve(run, look_up, counted, stream[: run.change], current[0], costs)
+        current[0] = stores[1]
+        look_up.changed("1")
+        if refresh:
+            start = time.process_time()
+            look_up.refresh()
+            run.refresh = time.process_time() - start
+        _serve(run, look_up, counted, stream[run.change :], current[0], costs)
     return run
+
+
+def through_a_restart(
+    embeddings: Embeddings, store: Store, stream: Sequence[Request], costs: Costs, near: Tolerance | None
+) -> Run:
+    """Half of the stream, then the process ends; the other half in a new one on the same folder."""
+    run = Run(change=len(stream) // 2)
+    with tempfile.TemporaryDirectory(prefix="mmcache-joint-") as folder:
+        for part in (stream[: run.change], stream[run.change :]):
+            start = time.process_time()
+            with retrieval(embeddings, lambda: store, near=near, folder=Path(folder)) as (look_up, counted):
+                run.refresh = time.process_time() - start  # opening, and taking up the remembered queries
+                _serve(run, look_up, counted, part, store, costs)
+                look_up.save()
+    return run
+
+
+def _serve(
+    run: Run, look_up: Retrieval, counted: Counted, stream: Sequence[Request], store: Store, costs: Costs
+) -> None:
+    for request in stream:
+        before = counted.pictures, counted.texts, store.searches, look_up.report().near
+        documents = look_up(request.picture, request.words, K)
+        searched = store.searches - before[2]
+        run.hits.append(not searched)
+        run.kinds.append(request.kind)
+        run.seconds.append(
+            costs.lookup
+            + (counted.pictures - before[0]) * costs.picture
+            + (counted.texts - before[1]) * costs.text
+            + searched * costs.search
+        )
+        if look_up.report().near > before[3]:
+            compare(run, documents, truth(counted.embeddings, store, request), request.figure)
 
 
 def truth(embeddings: Embeddings, store: Store, request: Request) -> list[int]:

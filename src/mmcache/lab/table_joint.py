@@ -1,7 +1,7 @@
 """Table `joint`: retrieval keyed by picture and words: strategies, hit rates, cold gaps (A6).
 
 Requests ask about the figures of a real manual through the product's `Retrieval`, in front of a real vector store.
-Half-way, a twentieth of the corpus is replaced, so that all results are void at once.
+Half-way a twentieth of the corpus leaves, so that all results are void at once; or the process restarts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from mmcache.keys.joint import Alignment
 from mmcache.lab.data.gimp_help import Figure, figures
 from mmcache.lab.joint_corpus import Embeddings, Store, corpus
-from mmcache.lab.joint_runs import Costs, K, Run, retrieval, through_product, through_published_key
+from mmcache.lab.joint_runs import Costs, K, Run, retrieval, through_a_restart, through_product, through_published_key
 from mmcache.lab.joint_stream import KINDS, requests
 from mmcache.lab.table import Progress, Result, Row, Table, percentile
 from mmcache.retrieval import HopName, Locator, Tolerance
@@ -31,6 +31,11 @@ MOST_WRONG = 0.05
 PUBLISHED: Mapping[str, tuple[float, float]] = {"vision": (58.2, 2.4), "text": (63.1, 1.8), "joint": (79.6, 0.3)}
 """Hit rate in per cent, cold gap in seconds."""
 STRATEGIES: tuple[Strategy, ...] = ("vision", "text", "joint")
+AFTER = {
+    "refreshed": ("corpus", "cold gap, after a change of the corpus and a refresh (joint)"),
+    "restarted": ("restart", "cold gap, after a restart on the same folder (joint)"),
+}
+"""What happens to the arms half-way, where it is not just a change of the corpus."""
 SPREAD = 37
 """Figures are asked about in steps of this, so that neighbours on one page are not all of the traffic."""
 Runs = dict[str, list[Run]]
@@ -85,6 +90,7 @@ class JointTable(Table):
                         locator=locators[-1] if strategy == "joint" else None,
                     )  # fmt: skip
                 arms["refreshed"] = through_product(embeddings, stores, stream, costs, near=tolerance, refresh=True)
+                arms["restarted"] = through_a_restart(embeddings, store, stream, costs, tolerance)
                 for name, run in arms.items():
                     runs.setdefault(name, []).append(run)
         finally:
@@ -123,13 +129,11 @@ class JointTable(Table):
             return
         figure.set_size_inches(8, 3.6)
         axes = figure.subplots()
-        colours = dict(
-            zip(self._curves, ("#8793a6", "#444444", "#b5482f", "#d99a3d", "#2f7d5b", "#4878a8"), strict=True)
-        )
-        for name, rates in self._curves.items():
-            axes.plot(range(len(rates)), rates, color=colours[name], label=name)
+        colours = ("#8793a6", "#444444", "#b5482f", "#d99a3d", "#2f7d5b", "#4878a8", "#9467bd")
+        for (name, rates), colour in zip(self._curves.items(), colours, strict=True):
+            axes.plot(range(len(rates)), rates, color=colour, label=name)
         axes.axvline(len(next(iter(self._curves.values()))) / 2, color="black", linewidth=0.8, linestyle=":")
-        axes.set_xlabel("requests; dotted: the corpus changes")
+        axes.set_xlabel("requests; dotted: the corpus changes, or the process restarts")
         axes.set_ylabel("hit rate of the last 100, %")
         axes.set_ylim(0, 100)
         axes.spines[["top", "right"]].set_visible(False)
@@ -184,7 +188,7 @@ def rows(runs: Runs, costs: Costs) -> Iterator[Row]:
     for name, found in runs.items():
         published, gap = PUBLISHED.get(name, (None, None))
         joint = name == "joint"
-        if name != "refreshed":
+        if name not in ("refreshed", "restarted"):
             yield Row.of(
                 f"{name}/hits", "lookups that do not ask the store", "%", "higher", [run.rate() for run in found],
                 target=published if joint else None, published=published,
@@ -192,10 +196,10 @@ def rows(runs: Runs, costs: Costs) -> Iterator[Row]:
             yield Row.of(
                 f"{name}/gap/start", "cold gap, from an empty start", "s", "lower", [run.gap(0) for run in found]
             )
-        yield Row.of(
-            f"{name}/gap/corpus", "cold gap, after a change of the corpus", "s", "lower",
-            [run.gap(run.change) for run in found], target=gap if joint or name == "refreshed" else None, published=gap,
-        )  # fmt: skip
+        what, words = AFTER.get(name, ("corpus", "cold gap, after a change of the corpus"))
+        gaps = [run.gap(run.change) for run in found]
+        target = gap if joint else PUBLISHED["joint"][1] if name in AFTER else None
+        yield Row.of(f"{name}/gap/{what}", words, "s", "lower", gaps, target=target, published=gap)
         if name in STRATEGIES:
             for kind in KINDS:
                 share = [

@@ -28,7 +28,7 @@ from mmcache.model.signature import Signature
 from mmcache.retrieval.asked import Asked
 from mmcache.retrieval.locator import HopName, Located, Locator, Trace
 from mmcache.retrieval.observed import Observed, RetrievalReport
-from mmcache.retrieval.pages import PAGE, pages, queries
+from mmcache.retrieval.pages import pages, queries
 from mmcache.retrieval.queries import Match, Queries, Query, Strategy
 from mmcache.retrieval.tolerance import Observation, Tolerance
 
@@ -58,7 +58,8 @@ class Retrieval:
 
     picture, text: encoders made by `cache.wrap`, that give one vector each.
     search: asks the store, see `Search`; its results must be storable (ids, arrays, dicts…).
-    corpus: version of what is in the store, or a function that tells it; with another version nothing old is served.
+    corpus: name and version of what is in the store, or a function that tells them. With another version nothing old
+    is served; two stores of one name and version would share results.
     near: how far pictures and words may be from those of a remembered query to be answered with *its* results; None,
     the default, serves exact repetitions only. `Tolerance.learned(retrieve.observations())` finds one.
     strategy: how a near query is sought; see `Queries.find`.
@@ -99,9 +100,9 @@ class Retrieval:
             raise SettingsError("remember is a number of queries, 0 or more; near hits need some")
         self._cache, self._search, self._corpus = cache, search, corpus
         realm = {"tenant": tenant, "namespace": namespace}
-        changes = {name: value for name, value in realm.items() if value}
+        changes = {name: value for name, value in realm.items() if value is not None}
         self._encoders = picture.options(**changes), text.options(**changes)
-        self._realm = tenant or cache.tenant, namespace or cache.namespace
+        self._realm = cache.tenant if tenant is None else tenant, cache.namespace if namespace is None else namespace
         self._near, self._strategy, self._check_share, self._observe = near, strategy, check_share, observe
         self._documents, self._locator, self._ttl = documents, locator, ttl
         self._remember = remember
@@ -181,13 +182,13 @@ class Retrieval:
         """
         if self._queries is None:
             return 0
-        name, count = self._pages(), 0
-        for number, page in enumerate(pages(self._queries.hottest())):
-            means = [np.empty(0, np.float32) if mean is None else mean for mean in self._queries.means]
+        name, kept = self._pages(), list(pages(self._queries.hottest()))
+        # Where the pages end. First: what is put over something older may go with an invalidation that comes after it.
+        self._cache.invalidate(name(len(kept)))
+        means = [np.empty(0, np.float32) if mean is None else mean for mean in self._queries.means]
+        for number, page in enumerate(kept):
             self._cache.put(name(number), page | {"means": means})
-            count += len(page["names"])
-        self._cache.invalidate(name(-(-count // PAGE)))  # where the pages end
-        return count
+        return sum(len(page["names"]) for page in kept)
 
     def _restore(self) -> None:
         name, number = self._pages(), 0

@@ -79,7 +79,7 @@ def test_near_hits_are_compared_with_the_store() -> None:
 def test_rows_put_published_figures_beside_their_strategy() -> None:
     one = run([False, True] * 5 * WINDOW, 5 * WINDOW)
     one.near, one.wrong, one.overlap = 10, 1, 9.0
-    arms = ("published-key", "exact", "vision", "text", "joint", "refreshed")
+    arms = ("published-key", "exact", "vision", "text", "joint", "refreshed", "restarted")
     found = {row.id: row for row in rows({arm: [one, one] for arm in arms}, COSTS)}
     assert found["vision/hits"].published == 58.2
     assert found["vision/hits"].target is None
@@ -87,7 +87,8 @@ def test_rows_put_published_figures_beside_their_strategy() -> None:
     assert found["joint/wrong"].ours == 10.0
     assert not found["joint/wrong"].met
     assert found["cost/picture"].ours == pytest.approx(70)
-    assert "exact/near" not in found
+    assert found["refreshed/gap/corpus"].target == found["restarted/gap/restart"].target == 0.3
+    assert found["refreshed/gap/corpus"].published is None
 
 
 def test_the_store_leaves_out_what_is_gone() -> None:

@@ -320,6 +320,8 @@ def test_tenants_share_nothing(world: World) -> None:
     one, other = world.retrieval(tenant="one"), world.retrieval(tenant="other")
     assert one(picture(0), "what", 2) != other(picture(0), "what", 2)
     assert world.counts == (2, 2, 2)
+    with pytest.raises(InvalidInputError, match="tenant"):
+        world.retrieval(tenant="")
 
 
 def test_switched_off_it_asks_every_time(world: World) -> None:
