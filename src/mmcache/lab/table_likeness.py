@@ -122,6 +122,8 @@ def _shares(name: str, tally: Tally) -> Iterator[Row]:
 
 def _peers(tallies: Tallies) -> Iterator[Row]:
     """All copies and all others put together, at our false accepts and as commonly used."""
+    if not likeness_runs.hashes():
+        return
     groups = {
         "same": [t for name, t in tallies.items() if name.split("/")[1] == "same" and t.distances],
         "crop": [t for name, t in tallies.items() if name.split("/")[1] == "crop" and t.distances],

@@ -131,6 +131,12 @@ SPELLINGS = {
 EMPTY = frozenset({"the", "an", "please", "kindly"})
 """Words that no answer hangs on. "a" too, before another word. All else counts: prepositions, pronouns, tenses."""
 
-CONTRACTIONS = {"won't": ("will", "not"), "can't": ("can", "not"), "shan't": ("shall", "not"), "ain't": ("be", "not")}
+CONTRACTIONS = {
+    "cannot": ("can", "not"),
+    "won't": ("will", "not"),
+    "can't": ("can", "not"),
+    "shan't": ("shall", "not"),
+    "ain't": ("be", "not"),
+}
 BEFORE_IS = frozenset(["what", "who", "where", "when", "how", "why", "that", "it", "there", "here", "he", "she"])
 """After these, 's is "is"; after others it may be a genitive, and stays."""

@@ -160,10 +160,10 @@ class _Reader:
             unit = MEASURES.get(after.group(1).casefold(), "") if after and not key.startswith("#") else ""
             self._put(key + unit, NUMBER)
             return after.end() if after and unit else end
-        if "'" in lower and self._contracted(lower):
+        if ("'" in lower or lower == "cannot") and self._contracted(lower):
             return end
         if lower in NEGATIONS:
-            self._put(lower if lower != "cannot" else "not", NEGATION)
+            self._put(lower, NEGATION)
         elif lower in QUANTITIES or lower in ORDINALS:
             self._put(lower, NUMBER)
         elif not self._shouting and piece[0].isupper() and not begins and lower not in ("i", "i'm", "i've", "i'd"):
