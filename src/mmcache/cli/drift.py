@@ -83,6 +83,6 @@ def _view(root: str, rows: list[dict[str, Any]]) -> RenderableType:
 
 def _when(seconds: float) -> str:
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%MZ")
     except (OverflowError, ValueError, OSError):  # a clock that was far off
         return f"{seconds} s"
