@@ -26,6 +26,8 @@ from mmcache.model.errors import MMCacheError
 FOLDER = "drift"
 SLOTS = 64
 """Processes whose histograms are kept; further ones watch, and forget at their end."""
+SAVE_SECONDS = 10.0
+"""Between two saves, unless an alarm is raised."""
 MOST_BYTES = 1 << 28
 """A file that claims more is not read."""
 
@@ -56,7 +58,7 @@ class DriftWatch:
         self._lock = QuietLock()
         self._monitor = DriftMonitor(self._settings)
         self._process = self._slot = self._descriptor = -1
-        self._saved = 0
+        self._saved, self._saved_at = 0, float("-inf")
 
     def freeze(self, stream: str, statistics: FrozenStatistics, tag: str = "") -> None:
         """Normalise `stream` by these statistics; starts its baseline unless it has them already."""
@@ -74,8 +76,9 @@ class DriftWatch:
                 self._adopt(stream, tag)
             raised = self._monitor.observe(stream, features, now=self._clock.wall(), tag=tag)
             seen = sum(_seen(status) for status in self._monitor.status().values())
-            if raised or seen - self._saved >= self._settings.window:
-                self._saved = seen
+            due = self._clock.monotonic() - self._saved_at >= SAVE_SECONDS
+            if raised or (due and seen - self._saved >= self._settings.window):
+                self._saved, self._saved_at = seen, self._clock.monotonic()
                 self._save()
         for one in raised:
             self._alarm(one)
