@@ -49,7 +49,7 @@ def blind(first: int, second: int) -> WordDifference:
 
 
 def paraphrases(
-    corpus: Corpus, seeds: Sequence[int], errors: Sequence[float], rules: Rules, progress: Progress
+    crowd: str, corpus: Corpus, seeds: Sequence[int], errors: Sequence[float], rules: Rules, progress: Progress
 ) -> list[Row]:
     """Hits and measured errors of ours, of one global threshold chosen in hindsight, and of published methods."""
     orders = [corpus.order(seed) for seed in seeds]
@@ -76,20 +76,19 @@ def paraphrases(
         for order in orders:
             ours.append(by_flow(corpus, order, error))
             step(f"ours at {error:.0%}")
-        rows += _told("ours", error, ours, target=100 * error)
-        rows += _against(error, ours, plain, gated)
+        rows += _told(f"paraphrase/{crowd}/{error:.0%}/ours", ours, target=100 * error)
+        rows += _against(crowd, error, ours, plain, gated)
         for name, make in rules.items():
             found = []
             for seed, order in zip(seeds, orders, strict=True):
                 found.append(by_calibration(corpus, order, make(error), seed, blind, sparse=True))
                 step(f"{name} at {error:.0%}")
-            rows += _told(name, error, found)
-    return rows + _curve(plain)
+            rows += _told(f"paraphrase/{crowd}/{error:.0%}/{name}", found)
+    return rows + _curve(crowd, plain)
 
 
-def _told(name: str, error: float, tallies: Sequence[Tally], target: float | None = None) -> list[Row]:
+def _told(label: str, tallies: Sequence[Tally], target: float | None = None) -> list[Row]:
     """Hits, measured error and the upper end of its interval."""
-    label = f"paraphrase/{error:.0%}/{name}"
     return [
         Row.of(f"{label}/hits", "near hits, of all requests", "%", "higher", [_share(one) for one in tallies]),
         Row.of(
@@ -110,11 +109,13 @@ def _share(tally: Tally) -> float:
     return 100 * tally.hits / tally.requests
 
 
-def _against(error: float, ours: Sequence[Tally], plain: Sequence[Curve], gated: Sequence[Curve]) -> list[Row]:
+def _against(
+    crowd: str, error: float, ours: Sequence[Tally], plain: Sequence[Curve], gated: Sequence[Curve]
+) -> list[Row]:
     same = [best_within(curve.tallies, one.error) for curve, one in zip(plain, ours, strict=True)]
     allowed = [best_within(curve.tallies, error) for curve in plain]
     worded = [best_within(curve.tallies, one.error) for curve, one in zip(gated, ours, strict=True)]
-    label = f"paraphrase/{error:.0%}"
+    label = f"paraphrase/{crowd}/{error:.0%}"
     target = TIMES if error == ERRORS[0] else None
     return [
         Row.of(
@@ -140,14 +141,19 @@ def _against(error: float, ours: Sequence[Tally], plain: Sequence[Curve], gated:
     ]  # fmt: skip
 
 
-def _curve(curves: Sequence[Curve]) -> list[Row]:
+def _curve(crowd: str, curves: Sequence[Curve]) -> list[Row]:
     """One threshold's hits against its measured error."""
-    rows = []
+    rows: list[Row] = []
     for place in np.linspace(1, len(curves[0].least) - 1, CURVE).round().astype(int):
-        label = f"threshold/{curves[0].least[place]:.4f}"
+        label = f"threshold/{crowd}/{place:02d}"
         tallies = [curve.tallies[place] for curve in curves]
-        rows.append(Row.of(f"{label}/hits", "near hits, of all requests", "%", "higher", [_share(t) for t in tallies]))
-        rows.append(Row.of(f"{label}/wrong", "wrong, of near hits", "%", "lower", [100 * t.error for t in tallies]))
+        which = f"one threshold of {curves[0].least[place]:.5f}"
+        rows += [
+            Row.of(
+                f"{label}/hits", f"near hits, of all requests; {which}", "%", "higher", [_share(t) for t in tallies]
+            ),
+            Row.of(f"{label}/wrong", f"wrong, of near hits; {which}", "%", "lower", [100 * t.error for t in tallies]),
+        ]
     return rows
 
 

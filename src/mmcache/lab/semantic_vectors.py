@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -48,31 +50,38 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def _kept(kind: str, weights: str, names: Sequence[str], encode: Callable[[str], Floats], progress: Progress) -> Floats:
-    """Rows for `names`, from a file where it was computed before. A folder that cannot be written only costs time."""
-    digest = blake3("\0".join((weights, *names)).encode()).hexdigest(length=12)
-    file = HOME / f"semantic-{kind}-{digest}.npy"
-    if file.is_file():
-        try:
-            found = np.load(file, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise AssetError(f"{file} cannot be read ({error}); remove it") from error
-        if found.shape == (len(names), 384) and found.dtype == np.float32:
-            return np.asarray(found, np.float32)
-    rows = np.empty((len(names), 384), np.float32)
-    for place, name in enumerate(names):
-        rows[place] = encode(name)
-        if place % 50 == 49 or place + 1 == len(names):
-            progress(f"embed {kind}s", place + 1, len(names))
-    _keep(file, rows)
-    return rows
+    """Rows for `names`, from a file where they were computed before. A folder that is read-only costs time."""
+    file = HOME / f"semantic-{kind}-{weights[:12]}.npz"
+    known = _read(file)
+    keys = [blake3(name.encode()).digest(16) for name in names]
+    missing = [(key, name) for key, name in dict(zip(keys, names, strict=True)).items() if key not in known]
+    for done, (key, name) in enumerate(missing, 1):
+        known[key] = encode(name)
+        if done % 50 == 0 or done == len(missing):
+            progress(f"embed {kind}s", done, len(missing))
+        if done % 500 == 0 or done == len(missing):
+            _write(file, known)
+    return np.stack([known[key] for key in keys])
 
 
-def _keep(file: Path, rows: Floats) -> None:
+def _read(file: Path) -> dict[bytes, Floats]:
+    if not file.is_file():
+        return {}
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            keys, rows = found["keys"], found["rows"]
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise AssetError(f"{file} cannot be read ({error}); remove it") from error
+    return {key.tobytes(): row for key, row in zip(keys, rows, strict=True)}
+
+
+def _write(file: Path, known: Mapping[bytes, Floats]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{id(rows)}.part")
+        part = file.with_suffix(f".{os.getpid()}.part")
         with part.open("wb") as stream:
-            np.save(stream, rows, allow_pickle=False)
+            keys = np.frombuffer(b"".join(known), np.uint8).reshape(len(known), 16)
+            np.savez(stream, keys=keys, rows=np.stack(list(known.values())))
         part.replace(file)
     except OSError:
         return

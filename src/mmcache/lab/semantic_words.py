@@ -26,9 +26,23 @@ Floats = npt.NDArray[np.float32]
 Words = Callable[[int, int], WordDifference]
 """What differs between two of a corpus' texts, by place."""
 
-KINDS = 40
-EACH = 10
-"""Choices of room, device, number for each kind of request."""
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Who asks."""
+
+    name: str
+    kinds: int
+    """Of requests."""
+    each: int
+    """Choices of room, device, number for each kind, at most."""
+    requests: int
+
+
+HOUSEHOLD = Crowd("household", 40, 10, 10_000)
+"""One family: few meanings, each in dozens of wordings in the end."""
+SERVICE = Crowd("service", 120, 40, 8_000)
+"""Many families: thousands of meanings, most of them in a few wordings."""
 EXPONENT = 0.9
 """Zipf's, of how popular a meaning is."""
 
@@ -64,9 +78,10 @@ class Corpus:
         return found
 
 
-def household(requests: int, progress: Progress = silent, seed: int = 0) -> Corpus:
+def asked_by(crowd: Crowd, requests: int | None = None, progress: Progress = silent, seed: int = 0) -> Corpus:
     """A voice assistant's requests, embedded by multilingual-e5-small. Raises `AssetError`."""
-    return corpus(list(Household(KINDS, EACH, seed).stream(requests, EXPONENT)), progress)
+    household = Household(crowd.kinds, crowd.each, seed)
+    return corpus(list(household.stream(requests or crowd.requests, EXPONENT)), progress)
 
 
 def corpus(asked: Sequence[Asked], progress: Progress = silent) -> Corpus:

@@ -15,7 +15,7 @@ from mmcache.lab.measure import busy, machine
 from mmcache.lab.semantic_serial import ASKED
 from mmcache.lab.semantic_stream import wordings
 from mmcache.lab.semantic_vectors import text_vectors
-from mmcache.lab.semantic_words import KINDS, Corpus, household
+from mmcache.lab.semantic_words import HOUSEHOLD, SERVICE, Corpus, Crowd, asked_by
 from mmcache.lab.table import Progress, Result, Row, Table
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 STORED = (10_000, 100_000)
-COLOURS = {"ours": "#2f7d5b", "vcache": "#4a6fa5", "threshold": "#8793a6"}
+CROWDS = (HOUSEHOLD, SERVICE)
+THRESHOLD = "one global threshold"
+COLOURS = {"ours": "#2f7d5b", "vcache": "#4a6fa5"}
 
 
 class SemanticTable(Table):
@@ -40,15 +42,20 @@ class SemanticTable(Table):
         seeds = seeds[:1] if quick else seeds
         warning = busy()
         skipped = pictures.Skipped()
-        corpus = household(1500 if quick else 10_000, progress)
+        crowds = {
+            crowd: asked_by(crowd, 1500 if quick else None, progress) for crowd in (CROWDS[:1] if quick else CROWDS)
+        }
+        corpus = crowds[HOUSEHOLD]
         book = _book(corpus, progress)
         rows: list[Row] = pictures.blindness(
             book.__getitem__, seeds, 150 if quick else 400, 20 if quick else 60,
             ("gptcache/vqa", "gptcache/text", "litellm/semantic", "litellm/key", "langchain/key") if quick else None,
             skipped, progress,
         )  # fmt: skip
-        rows += pictures.whole_set(book.__getitem__, 2000 if quick else None)
-        rows += words.paraphrases(corpus, seeds, words.ERRORS[:1] if quick else words.ERRORS, rules(), progress)
+        rows += pictures.whole_set(book.__getitem__, 1000 if quick else None)
+        for crowd, asked in crowds.items():
+            errors = words.ERRORS[:1] if quick else words.ERRORS
+            rows += words.paraphrases(crowd.name, asked, seeds, errors, rules(), progress)
         rows += words.near_misses(corpus, seeds[0], words.ERRORS[0], progress)
         rows += pictures.serial_numbers(book.__getitem__, seeds, 600 if quick else 3000)
         rows += pictures.coalescing(1 if quick else 5)
@@ -57,41 +64,44 @@ class SemanticTable(Table):
             (200,) if quick else (1000, 4000), skipped, progress,
         )  # fmt: skip
         return Result(
-            self.name, quick, tuple(seeds), real(corpus), (*simulated(), *warning, *skipped.lines), tuple(rows)
+            self.name, quick, tuple(seeds), real(crowds), (*simulated(), *warning, *skipped.lines), tuple(rows)
         )
 
     def plot(self, result: Result, figure: Figure) -> None:
-        """Hits against measured error, and wrong hits from other pictures."""
-        found = {row.id: row.ours for row in result.rows}
-        figure.set_size_inches(9, 3.6)
-        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-        curve = [
-            (found[f"{id[:-5]}/wrong"], found[id])
-            for id in found
-            if id.startswith("threshold/") and id.endswith("/hits")
-        ]
-        left.plot(*zip(*curve, strict=True), marker=".", color=COLOURS["threshold"], label="one global threshold")
-        for name in dict.fromkeys(
-            id.split("/")[2] for id in found if id.startswith("paraphrase/") and id.endswith("/wrong")
-        ):
-            points = [
-                (found[f"{id[:-5]}wrong"], found[id])
-                for id in found
-                if id.startswith("paraphrase/") and id.endswith(f"/{name}/hits")
-            ]
-            left.plot(*zip(*points, strict=True), marker="o", color=COLOURS.get(name, "#b5482f"), label=name)
-        left.set_xscale("symlog", linthresh=0.5)
-        left.set_xlabel("% of near hits that are wrong, measured")
-        left.set_ylabel("near hits, % of requests")
-        left.legend(frameon=False, fontsize=8)
+        """Hits against measured error for each crowd, and wrong hits from other pictures."""
+        found = {row.id: row.ours or 0.0 for row in result.rows}
+        crowds = [crowd.name for crowd in CROWDS if any(id.startswith(f"threshold/{crowd.name}/") for id in found)]
+        figure.set_size_inches(4.0 * (len(crowds) + 1), 3.6)
+        *panels, last = figure.subplots(1, len(crowds) + 1)
+        for axes, crowd in zip(panels, crowds, strict=True):
+            for name, points in _curves(found, crowd).items():
+                style = ("#8793a6", ".") if name == THRESHOLD else (COLOURS.get(name, "#b5482f"), "o")
+                axes.plot(*zip(*points, strict=True), color=style[0], marker=style[1], label=name)
+            axes.set_xscale("symlog", linthresh=0.5)
+            axes.set_xlabel("% of near hits wrong, measured")
+            axes.set_ylabel("near hits, % of requests")
+            axes.set_title(crowd, fontsize=9)
+            axes.legend(frameon=False, fontsize=8)
         blind = [id for id in found if id.startswith("pictures/") and id.endswith("/blind")]
         names = [id.removeprefix("pictures/").removesuffix("/blind") for id in blind]
-        right.barh(names, [found[id] or 0.0 for id in blind], color=[COLOURS.get(name, "#b5482f") for name in names])
-        right.invert_yaxis()
-        right.set_xlabel("wrong answers from another picture")
-        for axes in (left, right):
+        last.barh(names, [found[id] for id in blind], color=[COLOURS.get(name, "#b5482f") for name in names])
+        last.invert_yaxis()
+        last.set_xlabel("wrong answers from another picture")
+        for axes in (*panels, last):
             axes.spines[["top", "right"]].set_visible(False)
         figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
+        figure.tight_layout()
+
+
+def _curves(found: Mapping[str, float], crowd: str) -> dict[str, list[tuple[float, float]]]:
+    """(wrong, hits) in %, by what decided."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for id, wrong in found.items():
+        parts = id.split("/")
+        if parts[-1] == "wrong" and parts[0] in ("threshold", "paraphrase") and parts[1] == crowd:
+            name = THRESHOLD if parts[0] == "threshold" else parts[3]
+            curves.setdefault(name, []).append((wrong, found[f"{id.removesuffix('wrong')}hits"]))
+    return {name: sorted(points) for name, points in curves.items()}
 
 
 def rules() -> dict[str, Callable[[float], Calibration]]:
@@ -109,15 +119,19 @@ def _book(corpus: Corpus, progress: Progress) -> Mapping[str, Floats]:
     return found
 
 
-def real(corpus: Corpus) -> tuple[str, ...]:
+def real(crowds: Mapping[Crowd, Corpus]) -> tuple[str, ...]:
     """What really ran."""
     return (
         "`Cache.ask` with `Semantic(max_error=…)` at its defaults; multilingual-e5-small (4 bits) embeds for all",
         "easy-vqa 1.0 (MIT): 4 000 pictures, 107 wordings, 38 575 questions with their answers; re-encoded (JPEG 90), "
         "or cropped by a pixel a side and scaled back, by us",
-        f"words: {len(corpus.texts)} distinct requests of {len(set(corpus.meanings))} meanings, {KINDS} kinds with up "
-        "to ten choices of room, device and number each, in wordings of home-assistant-intents 2026.11.25 "
-        "(Apache-2.0), written by volunteers as templates with alternatives",
+        "words: wordings of home-assistant-intents 2026.11.25 (Apache-2.0), written by volunteers as templates with "
+        "alternatives",
+        *(
+            f"a {crowd.name}: {len(asked.stream)} requests of {len(set(asked.meanings))} meanings ({crowd.kinds} "
+            f"kinds, each with up to {crowd.each} choices of room, device, number) in {len(asked.texts)} wordings"
+            for crowd, asked in crowds.items()
+        ),
         "pairs: fow-cache 0.1.0 (CC BY 4.0), 592 labelled pairs, written by language models and reviewed by their "
         "author in a sample",
         "GPTCache 0.1.44 with sqlite and faiss (its examples `vqa.py`, `vqa_demo.py --no-map`, `init_similar_cache`), "

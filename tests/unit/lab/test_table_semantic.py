@@ -27,10 +27,10 @@ def corpus() -> Corpus:
 
 
 def test_rows_on_words_and_their_drawing() -> None:
-    rows = paraphrases(corpus(), (0, 1), (0.05,), {}, silent)
+    rows = paraphrases("household", corpus(), (0, 1), (0.05,), {}, silent)
     found = {row.id: row.ours for row in rows}
-    assert found["paraphrase/5%/ours/wrong"] is not None
-    assert found["paraphrase/5%/global-allowed/hits"] is not None
+    assert found["paraphrase/household/5%/ours/wrong"] is not None
+    assert found["paraphrase/household/5%/global-allowed/hits"] is not None
     wrong = Row.of("pictures/ours/blind", "", "wrong hits", "lower", 0.0, target=0.0)
     result = Result("semantic", True, (0, 1), (), (), (*rows, wrong))
     figure = Figure()

@@ -30,6 +30,9 @@ PAIRS = Asset(
 )
 SKIPPED = frozenset({"HassBroadcast", "HassNevermind", "HassRespond"})
 """Of the intents: what is repeated word by word, and what has no answer."""
+TOLD = frozenset({"HassGetState"})
+"""Of the intents: where the kind of reply (any, all, which, how many) is part of what was asked. Elsewhere it follows
+from what the device is, which the house knows."""
 MADE_UP: Mapping[str, tuple[str, ...]] = {
     "area": (
         "kitchen", "bedroom", "living room", "bathroom", "hallway", "office", "garage", "attic", "basement",
@@ -166,7 +169,8 @@ def _templates() -> tuple[tuple[_Block, ...], dict[str, Node], dict[str, list[tu
                 not lists.get(s.values) for s in mentioned
             ):
                 continue  # one name for two lists: its wordings do not all mean the same
-            fixed = (intent, str(block.get("response", "")), *_fixed(block.get("slots", {})))
+            reply = str(block.get("response", "")) if intent in TOLD else ""
+            fixed = (intent, reply, *_fixed(block.get("slots", {})))
             blocks.append(_Block(fixed, sentences, tuple(sorted(mentioned, key=lambda slot: slot.name))))
     return tuple(blocks), rules, lists
 
