@@ -26,6 +26,8 @@ Place = tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]
 
 MOST_COMBINATIONS = 64
 """Of nearly equal pictures, for a question about several."""
+CLOSE = 0.85
+"""Cosine of a question about the very same pictures from which none about others like them is looked for."""
 PLAIN = 32
 """Questions on one shelf up to which they are compared one by one."""
 
@@ -190,16 +192,22 @@ class Shelves:
                 text = 1.0 if same else min(cosine, 1.0)
                 gate = differences(words, entry.analysed)
                 found.append(Candidate(entry, Likeness(wanted.words, entry.words, text, gate, seen, heard)))
+            if place == wanted.place and found and found[0].likeness.text >= CLOSE:
+                return found  # no need to search for crops
         found.sort(key=lambda one: (max(one.likeness.picture, one.likeness.sound), -one.likeness.text))
         return found[:count]
 
     def _places(self, asked: Asked, picture: Nearness, sound: Nearness) -> Iterator[tuple[Place, Nearness, Nearness]]:
+        """Where to look: questions about the very same pictures and sounds first."""
         entry = asked.entry
+        yield entry.place, Nearness.SAME, Nearness.SAME
         seen = [self._pictures.like(d, s, picture) for d, s in zip(entry.pictures, asked.pictures, strict=True)]
         heard = [self._sounds.like(d, s, sound) for d, s in zip(entry.sounds, asked.sounds, strict=True)]
         combinations = itertools.product(*(like.items() for like in (*seen, *heard)))
         for parts in itertools.islice(combinations, MOST_COMBINATIONS):
             pictures, sounds = parts[: len(seen)], parts[len(seen) :]
+            if all(nearness is Nearness.SAME for _, nearness in parts):
+                continue
             yield (
                 (entry.exact, tuple(digest for digest, _ in pictures), tuple(digest for digest, _ in sounds)),
                 _farthest(pictures),
