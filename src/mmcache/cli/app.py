@@ -11,7 +11,7 @@ from typing import Literal
 
 from cyclopts import App, CycloptsError
 
-from mmcache.cli import advise, demo, drift, lab, look, purge, semantic, snapshots
+from mmcache.cli import advise, demo, drift, lab, learn, look, purge, semantic, snapshots
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
 
@@ -43,6 +43,7 @@ def build() -> App:
     app.command(snapshots.app)
     app.command(semantic.app)
     app.command(drift.app)
+    app.command(learn.app)
     app.command(lab.app)
     app.command(lab.bench)
     app.register_install_completion_command(add_to_startup=False)
