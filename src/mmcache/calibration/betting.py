@@ -21,7 +21,9 @@ CREDIT = 100.0
 FIRST_TRY = 0.6
 """Of α; the others share the rest, the i-th gets (1 − FIRST_TRY) α ÷ (i (i − 1))."""
 GIVE_UP = -1.5
-"""Log-wealth at which the test begins again, with the α of its next try."""
+"""Log-wealth of its best bet below which the test begins again, with the α of its next try; but not before"""
+LEAST_TRY = 0.5
+"""÷ rate outcomes: tries are to be few, as each has less α."""
 MOST_TRIES = 1 << 40
 
 
@@ -32,10 +34,10 @@ class BettingTest:
     Each try begins at a stopping time and has an α of its own, all together at most `alpha`: the union bound holds.
     """
 
-    __slots__ = ("_alpha", "_right", "_wrong", "log_wealth", "logs", "need", "seen", "tries", "wrong")
+    __slots__ = ("_alpha", "_least", "_right", "_wrong", "logs", "need", "seen", "tries", "wrong")
 
     def __init__(self, rate: float, alpha: float) -> None:
-        self._alpha = alpha
+        self._alpha, self._least = alpha, LEAST_TRY / rate
         self._right = [log((1 - q * rate) / (1 - rate)) for q, _ in BETS]
         self._wrong = [log(q) for q, _ in BETS]
         self.reset()
@@ -54,12 +56,17 @@ class BettingTest:
         if not all(-1e9 < value <= self.need + log(CREDIT) + 1e-6 for value in logs):
             raise ValueError("not the wealth of such a test")
         self.logs, self.seen, self.wrong, self.tries = list(logs), seen, wrong, tries
-        self.log_wealth = _log_sum(self.logs)
+
+    @property
+    def log_wealth(self) -> float:
+        """Log of K."""
+        most = max(self.logs)
+        return most + log(sum([exp(value - most) for value in self.logs]))
 
     @property
     def passed(self) -> bool:
         """Whether the mean is certified to be below the rate, at this moment."""
-        return self.log_wealth >= self.need
+        return max(self.logs) > self.need - _LOG_BETS and self.log_wealth >= self.need
 
     def observe(self, wrong: bool) -> None:
         """Take one outcome of the stream."""
@@ -68,11 +75,9 @@ class BettingTest:
         self.logs = [
             cap if (after := value + step) > cap else after for value, step in zip(self.logs, steps, strict=True)
         ]
-        self.log_wealth = _log_sum(self.logs)
-        if wrong:
-            self.wrong += 1
-            if self.log_wealth < GIVE_UP and self.tries < MOST_TRIES:
-                self.resume([log(weight) for _, weight in BETS], 0, 0, self.tries + 1)
+        self.wrong += wrong
+        if self.seen >= self._least and max(self.logs) < GIVE_UP and self.tries < MOST_TRIES:
+            self.resume([log(weight) for _, weight in BETS], 0, 0, self.tries + 1)
 
     def still_needed(self) -> int:
         """About how many right outcomes in a row are missing; never fewer than it takes, 0 once certified."""
@@ -82,8 +87,4 @@ class BettingTest:
 
 
 _LOG_CREDIT = log(CREDIT)
-
-
-def _log_sum(logs: list[float]) -> float:
-    most = max(logs)
-    return most + log(sum([exp(value - most) for value in logs]))
+_LOG_BETS = log(len(BETS))

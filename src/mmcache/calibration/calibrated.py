@@ -26,9 +26,6 @@ CHAINS = (((2, 3, 4, 5, 6), 0.8), ((0, 1), 0.2))
 """(levels, share of α). Levels are opened in the order of a chain, each only while all before it in the chain pass."""
 ENTRY = 2
 """The level that is expected to open first."""
-PATIENCE = 1.5
-"""Once a level passes, outcomes are collected for this many times as long before anything is served: looser levels may
-pass by then, and afterwards their outcomes come in at the pace of checks only."""
 OWN_NEAR = 2
 """Right outcomes that a wording must have of its own before a picture or sound that is not the very same may do."""
 
@@ -72,8 +69,6 @@ class Calibrated:
         self.served_bound = ServedBound(check_share)
         self.open = -1
         """The loosest level that is open; −1 = none."""
-        self.begun = self.held = 0
-        """Outcomes taught when this calibration began, and until which nothing is served; 0 = until a level passes."""
         self.counts = dict.fromkeys(("decided", "served", "checked", "wrong", "taught", "granted", "alarms"), 0)
 
     def decide(self, likeness: Likeness, draw: float) -> Decision:
@@ -113,7 +108,7 @@ class Calibrated:
         self.evidence.learn(likeness, right, surprise=not right and 0 <= decision.rank <= self.open)
         if alarm:
             self._revoke()
-        elif counted or self.held:
+        elif counted:
             self.reopen()
 
     def _rank(self, likeness: Likeness, wrong: float, own: float, waiting: int) -> tuple[int, str]:
@@ -160,11 +155,6 @@ class Calibrated:
                 if not self.tests[level].passed:
                     break
                 self.open = max(self.open, level)
-        taught = self.counts["taught"]
-        if self.open >= 0 and before < 0 and not self.held:
-            self.held = self.begun + int(PATIENCE * (taught - self.begun))
-        if taught < self.held and self.open < len(LEVELS) - 1:
-            self.open = -1
         if self.open > before:
             self.counts["granted"] += 1
 
@@ -176,7 +166,7 @@ class Calibrated:
         self.drift.reset()
         self.evidence.grow_old()
         self.ledger.resume(min(self.ledger.credit, 0.0), False)
-        self.open, self.begun, self.held = -1, self.counts["taught"], 0
+        self.open = -1
 
     def summary(self) -> dict[str, float]:
         """Counts (decided, served, checked, wrong of the checked, taught, granted, alarms), and:

@@ -66,7 +66,7 @@ class Evidence:
         """Of neighbourhoods, of pairs."""
         self.losses = [[0.0] * len(STRENGTHS) for _ in range(GENERAL)]
         self.strengths = [STRENGTHS[FIRST_STRENGTH]] * GENERAL
-        self.age = 0
+        self.age = self.turn = 0
 
     def weigh(self, likeness: Likeness) -> Weight:
         """What speaks for and against serving `likeness`, which must be comparable."""
@@ -92,7 +92,7 @@ class Evidence:
 
     def learn(self, likeness: Likeness, right: bool, surprise: bool) -> None:
         """Take an outcome. `surprise`: it was wrong where it would have been, or was, served."""
-        near = nearness(likeness)
+        near, self.turn = nearness(likeness), (self.turn + 1) % GENERAL
         wrong = 0.5
         for level, key in enumerate(cells(likeness, near)):
             cell = self.general.get(key)
@@ -144,6 +144,9 @@ class Evidence:
     def _judge(self, level: int, right: float, wrong: float, parent: float, was_right: bool) -> float:
         """The estimate of this level, and how well each strength would have predicted the outcome."""
         seen = right + wrong
+        if level != self.turn:  # each has its turn: strengths change slowly
+            strength = self.strengths[level]
+            return (wrong + strength * parent) / (seen + strength)
         losses = self.losses[level]
         for place, strength in enumerate(STRENGTHS):
             estimate = (wrong + strength * parent) / (seen + strength)

@@ -57,11 +57,10 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credit: float
     alert: bool
     drift: list[float]
-    begun: int
-    held: int
     hits: int
     caught: list[int]
     age: int
+    turn: int
     priors: list[bytes]
     losses: list[list[float]]
     strengths: list[float]
@@ -89,11 +88,10 @@ def pack(of: Calibrated) -> bytes:
             of.ledger.credit,
             of.ledger.alert,
             of.drift.logs,
-            of.begun,
-            of.held,
             of.served_bound.hits,
             of.served_bound.caught,
             evidence.age,
+            evidence.turn,
             [_WEIGHTS.pack(*prior.weights) for prior in evidence.priors],
             evidence.losses,
             evidence.strengths,
@@ -133,8 +131,6 @@ def _check(into: Calibrated, state: _State) -> None:
         raise ValueError("counts")
     if len(state.tests) != len(into.tests) or len(state.caught) != into.served_bound.SHARES:
         raise ValueError("tests")
-    if not 0 <= state.begun < 1 << 60 or not 0 <= state.held < 1 << 60:
-        raise ValueError("begun")
     if not 0 <= state.hits < 1 << 60 or not all(0 <= count <= state.hits for count in state.caught):
         raise ValueError("hits")
     shape = [len(STRENGTHS)] * GENERAL
@@ -146,6 +142,8 @@ def _check(into: Calibrated, state: _State) -> None:
         raise ValueError("outcomes")
     if not all(0 <= cell < LARGEST for cell in state.general):
         raise ValueError("cells")
+    if not 0 <= state.turn < GENERAL:
+        raise ValueError("turn")
     if len(state.priors) != len(into.evidence.priors):
         raise ValueError("priors")
     for record in state.records:
@@ -162,7 +160,7 @@ def _check(into: Calibrated, state: _State) -> None:
 
 def _fill(into: Calibrated, state: _State) -> None:
     evidence = into.evidence
-    evidence.age = state.age
+    evidence.age, evidence.turn = state.age, state.turn
     for prior, weights in zip(evidence.priors, state.priors, strict=True):
         prior.weights = _weights(weights)
     evidence.losses = [list(row) for row in state.losses]
@@ -179,7 +177,6 @@ def _fill(into: Calibrated, state: _State) -> None:
     into.ledger.resume(state.credit, state.alert)
     into.drift.resume(state.drift)
     into.served_bound.hits, into.served_bound.caught = state.hits, list(state.caught)
-    into.begun, into.held = state.begun, state.held
     into.reopen()
     into.counts = dict(state.counts)
 

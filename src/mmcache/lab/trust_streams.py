@@ -41,17 +41,17 @@ class World:
     pictures: float = 0.0
     """Share of requests with the same words on a re-encoded picture; half of the neighbourhoods can't bear it."""
 
-    def draw(self) -> Callable[[], Request]:
-        """A source of requests, the same for the same seed."""
+    def draw(self, part: int = 0) -> Callable[[], Request]:
+        """A source of requests, the same for the same seed; another `part` is other requests of the same world."""
         rng = Random(f"world-{self.seed}")
 
-        def cosine() -> float:
-            """The nearest stored wording is rather near."""
+        def cosine() -> float:  # the nearest stored wording is rather near
             return 0.6 + 0.399 * max(rng.random(), rng.random())
 
         owns = [rng.uniform(*self.thresholds) for _ in range(self.neighbourhoods)]
         said = [[cosine() for _ in range(self.wordings)] for _ in range(self.neighbourhoods)]
         places = list(range(self.neighbourhoods))
+        rng = Random(f"requests-{self.seed}-{part}")
         weights = [1 / (1 + place) for place in places]
         ranks, shares = list(range(self.wordings)), [1 / (1 + place) for place in range(self.wordings)]
 
@@ -71,6 +71,22 @@ class World:
             return Likeness(asked, stored, likeness, words if rng.random() < 0.5 else WordDifference.NONE), wrong
 
         return one
+
+
+def at_the_bound(rate: float, every: int, seed: int) -> Callable[[], Request]:
+    """The worst that must not be certified: a running mean of P(wrong) that is never below `rate`.
+
+    One of `every` requests is wrong with probability `rate · every`, the first of them to begin with, the others never:
+    1 = all alike, 1 ÷ rate = bursts. Wordings are few, so that no estimate can tell them apart.
+    """
+    rng, asked = Random(f"bound-{seed}"), [0]
+
+    def one() -> Request:
+        wrong = min(rate * every, 1.0) if asked[0] % every == 0 else 0.0
+        asked[0] += 1
+        return Likeness(name(rng.randrange(5), 1), name(rng.randrange(5)), 0.9), wrong
+
+    return one
 
 
 Bend = Callable[[int, Request, "Run"], float]
@@ -138,7 +154,13 @@ class Run:
     """Whether a level was ever open whose judged requests had a mean P(wrong) of max_error or more."""
     over_budget: float = 0.0
     """The most that wrong hits ever exceeded max_error × (hits + checks)."""
-    last_change: int = 0
+    open: bytearray = field(default_factory=bytearray)
+    """A byte a request: whether anything might have been served then."""
+
+    def shut_from(self, begin: int) -> int:
+        """The first request from `begin` on when nothing could be served; the end where there is none."""
+        found = self.open.find(0, begin)
+        return self.requests if found < 0 else found
 
     def wrong_between(self, begin: int, end: int) -> int:
         """Wrong hits of the requests from `begin` to before `end`."""
@@ -176,6 +198,7 @@ def play(
     for time in range(requests):
         likeness, wrong = source()
         run.may_serve = bool(tests) and getattr(decider, "open", 0) >= 0
+        run.open.append(run.may_serve)
         wrong = bend(time, (likeness, wrong), run)
         decision = decider.decide(likeness, rng.random())
         right = rng.random() >= wrong

@@ -7,7 +7,8 @@ t, α = (1 − ε) σ(γ (s − t'(ε))), and τ = min over ε of (1 − δ − 
 learns the outcome), else it exploits (serves, and learns nothing).
 
 Where outcomes are separable, the likelihood has no maximum: here weak normal priors on log γ and on t keep it finite,
-and the band is the normal one of the posterior's curvature. That is a choice of ours. Fewer than `LEAST` outcomes, or all wrong: explore.
+and the band is the normal one of the posterior's curvature.
+That is a choice of ours. Fewer than `LEAST` outcomes, or all wrong: explore.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mmcache.testing.calibration_contract import CalibrationContract
     from mmcache.testing.clock import FakeClock
     from mmcache.testing.codec_contract import CodecContract
     from mmcache.testing.decider_contracts import AdmissionContract, LifetimeContract, ReferencesContract
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdmissionContract",
+    "CalibrationContract",
     "CodecContract",
     "FakeClock",
     "LifetimeContract",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "AdmissionContract": "decider_contracts",
+    "CalibrationContract": "calibration_contract",
     "CodecContract": "codec_contract",
     "FakeClock": "clock",
     "LifetimeContract": "decider_contracts",
