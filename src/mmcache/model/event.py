@@ -140,4 +140,17 @@ class Differed:
     """Largest absolute difference of any element; infinite when structure, shapes or dtypes differ."""
 
 
-Event = Hit | NearHit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed | Differed
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """What inputs look like has moved away from the past, so far that it is not chance."""
+
+    stream: str
+    """Usually the modality."""
+    divergence: float
+    """KL(now ‖ baseline), nats."""
+    threshold: float
+
+
+Event = (
+    Hit | NearHit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed | Differed | Drifted
+)

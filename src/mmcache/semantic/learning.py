@@ -9,6 +9,7 @@ from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
+from mmcache.semantic.features import Features
 from mmcache.semantic.planning import Plan, Planner
 from mmcache.semantic.prompt import Identified
 from mmcache.semantic.settings import Semantic
@@ -24,12 +25,19 @@ class Learning:
 
     def __init__(self, cache: Cache, semantic: Semantic | None, planner: Planner | None) -> None:
         self._cache, self._semantic, self._planner = cache, semantic, planner
+        if semantic is not None:
+            self._features = Features(cache)
+            self._embedder = semantic.embedder_signature.digest.hex()
 
     def learn(self, plan: Plan, value: Any) -> None:
         """`value` was computed for `plan`: compare it with the near answer, if there was one, and remember both."""
         planner = self._planner
         if planner is None or plan.asked is None or plan.leads is None:
             return
+        self._features.offer("text", plan.asked.entry.vector, self._embedder)
+        for sketch in plan.asked.pictures:
+            if sketch is not None:
+                self._features.offer("image", sketch.vector, "sketch")
         try:
             self._compare(planner, plan, value)
             with planner.lock:
@@ -60,6 +68,11 @@ class Learning:
             if checked:
                 names.append(f"checked_{'right' if right else 'wrong'}")
             planner.populations.count(plan.learner, *names)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._semantic is not None:
+            self._features.close()
 
     def link(self, found: Identified) -> None:
         """What the answer rests on, so that it goes when one of these changes."""

@@ -323,6 +323,7 @@ class Meaning:
     def close(self) -> None:
         """Idempotent."""
         self.flush()
+        self._learning.close()
         self._ledger.close()
 
     @contextmanager

@@ -270,3 +270,14 @@ def test_the_model_is_given_canonical_pictures() -> None:
     with Cache() as cache:
         cache.ask(Prompt("Cafe\u0301?", pictures=[picture(1)]), model, model=MODEL)
     assert model.asked[0].text == "Café?"
+
+
+def test_what_prompts_look_like_is_watched_for_drift(tmp_path: Path) -> None:
+    from mmcache.keys.drift.watch import saved
+
+    model = Model()
+    with Cache(tmp_path, semantic=semantic()) as cache:
+        for number in range(70):
+            cache.ask(Prompt(ONE, pictures=[picture(number)]), model, model=MODEL)
+    ((monitor, _),) = saved(tmp_path)
+    assert {name: status.learned for name, status in monitor.status().items()} == {"text": 70, "image": 70}
