@@ -89,7 +89,7 @@ def _shifted(one: Image.Image, other: Image.Image) -> bool:
         for dx in range(-reach, reach + 1):
             mine = a[max(dy, 0) : len(a) + min(dy, 0), max(dx, 0) : a.shape[1] + min(dx, 0)]
             yours = b[max(-dy, 0) : len(b) + min(-dy, 0), max(-dx, 0) : b.shape[1] + min(-dx, 0)]
-            if (np.abs(mine - yours).max(axis=2) > 48).mean() < 0.004:
+            if (np.abs(mine - yours).max(axis=2) > 128).mean() < 0.006:
                 return True
     return False
 

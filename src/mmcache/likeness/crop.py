@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.likeness.planes import CHROMA, LUMA, Planes, within
+from mmcache.likeness.planes import Allowed, Planes, within
 
 Floats = npt.NDArray[np.float32]
 
@@ -21,12 +21,16 @@ MOST_TRIMMED = 0.105
 """Share of a side that may be cut off at one end, of either picture (rounded to pixels: 10 %)."""
 LEAST_COMMON = 0.79
 """What both show, as a share of one's area times as a share of the other's: 5 % off all round leaves 81 %."""
+MOST_SHIFTED = 0.05
+"""The same where each picture shows what the other lacks, on opposite ends: that is a move rather than a crop."""
 MOST_STRETCH = 0.05
 """By which the scales of width and height may differ: crops are rounded to pixels."""
 _COARSE = 16
 _FINE = 64
 """From so many cells a side on they hold detail that is lost between two grids; both are softened before they are
 compared."""
+_ALLOWED = Allowed((10.0, 0.2), (14.0, 0.2))
+"""Wider than for copies that are framed alike: cells that do not coincide average different pixels."""
 _STEP = 0.02
 _STARTS = 3
 _FARTHEST = 12.0
@@ -170,6 +174,8 @@ def _allowed(window: Window, stretch: float) -> bool:
         ends = (offset, 1 - offset - scale)  # what of the other's ends is cut off; below 0: of the one's own
         if any(end > MOST_TRIMMED or -end / scale > MOST_TRIMMED for end in ends):
             return False
+        if min(ends) < 0 < max(ends) and min(max(ends), -min(ends) / scale) > MOST_SHIFTED:
+            return False
         shared = min(offset + scale, 1.0) - max(offset, 0.0)
         common *= shared * shared / scale
     return common >= LEAST_COMMON
@@ -177,9 +183,9 @@ def _allowed(window: Window, stretch: float) -> bool:
 
 def _agree(one: Planes, other: Planes, window: Window) -> bool:
     """Whether every cell that both show is alike. The outermost ring is left out: it averages what the other lacks."""
-    pairs = [(one.luma, other.luma, LUMA), (one.chroma, other.chroma, CHROMA)]
+    pairs = [(one.luma, other.luma, _ALLOWED.luma), (one.chroma, other.chroma, _ALLOWED.chroma)]
     if one.alpha is not None and other.alpha is not None:
-        pairs.append((one.alpha, other.alpha, LUMA))
+        pairs.append((one.alpha, other.alpha, _ALLOWED.luma))
     fine = one.luma.shape[0] >= _FINE
     for mine, yours, allowed in pairs:
         if fine:

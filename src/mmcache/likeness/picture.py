@@ -25,8 +25,10 @@ from mmcache.model.errors import CorruptFrameError
 Floats = npt.NDArray[np.float32]
 
 SIDES = (64, 32, 16)
-"""Cells a side: the finest grid whose cells are at least two pixels wide. Colour has half as many."""
-LEAST_PIXELS = 16
+"""Cells a side: the finest grid whose cells are wide enough. Colour has half as many."""
+LEAST_CELL = 1.75
+"""Pixels."""
+LEAST_PIXELS = 28
 """A picture of fewer pixels a side matches nothing but itself."""
 MOST_ASPECT = 6.0
 """So does a picture that is longer than this times its width: its cells would hide too much."""
@@ -44,7 +46,7 @@ _TO_YCBCR = np.array(
 
 
 class PictureSketch(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a picture to know it again: 6 KB from 128 pixels a side on, less below."""
+    """What is kept of a picture to know it again: 6 KB from 112 pixels a side on, less below."""
 
     version: int
     width: int
@@ -131,7 +133,7 @@ def describe(picture: Any) -> PictureSketch:
     short, long = sorted((found.width, found.height))
     if short < LEAST_PIXELS or long > MOST_ASPECT * short:
         return _blind(found)
-    side = next((side for side in SIDES if short >= 2 * side), SIDES[-1])
+    side = next((side for side in SIDES if short >= LEAST_CELL * side), SIDES[-1])
     planes = _grid(found, side)
     if not varied(planes):
         return _blind(found)
@@ -185,7 +187,8 @@ def compare(asked: PictureSketch, stored: PictureSketch) -> Nearness:
     one, other = sorted((asked, stored), key=lambda s: (s.width, s.height, s.luma, s.chroma, s.alpha))
     side = min(one.side, other.side)
     first, second = planes_of(one, side), planes_of(other, side)
-    if _same_shape(one, other) and agree(first, second):
+    cell = min(one.width, one.height, other.width, other.height) / side
+    if _same_shape(one, other) and agree(first, second, cell):
         return Nearness.REENCODED
     if float(one.vector @ other.vector) < LEAST_COSINE:
         return Nearness.UNLIKE

@@ -31,11 +31,19 @@ def halved(planes: Floats) -> Floats:
     return np.asarray((rows[..., ::2] + rows[..., 1::2]) * np.float32(0.25), np.float32)
 
 
-LUMA = (10.0, 0.2)
-"""A cell may differ by this many levels, plus this share of the contrast around it. What is measured of codecs and
-resizers: table `likeness`."""
-CHROMA = (14.0, 0.3)
-"""Wider: JPEG and WebP keep colour at half the resolution."""
+class Allowed(NamedTuple):
+    """By how much a cell may differ: levels, plus a share of the contrast around it. (luma's, chroma's)"""
+
+    luma: tuple[float, float]
+    chroma: tuple[float, float]
+    """Wider: JPEG and WebP keep colour at half the resolution."""
+
+
+SMALL_CELLS = Allowed((10.0, 0.12), (16.0, 0.15))
+"""Cells of 2 to 4 pixels: a codec's errors in single blocks show. These figures are measured: table `likeness`."""
+LARGE_CELLS = Allowed((7.0, 0.1), (12.0, 0.15))
+LARGE = 4.0
+"""Pixels; so wide a cell averages a quarter of a codec's block of 8 × 8, and more."""
 LEAST_CONTRAST = 12.0
 """Levels between the darkest and the brightest cell, or as much in colour, below which a picture is blank."""
 
@@ -45,12 +53,13 @@ def varied(planes: Planes) -> bool:
     return any(float(np.ptp(plane)) >= LEAST_CONTRAST for plane in (planes.luma, *planes.chroma))
 
 
-def agree(one: Planes, other: Planes) -> bool:
-    """Whether no cell differs by more than re-encoding does to it. Symmetric."""
+def agree(one: Planes, other: Planes, cell: float) -> bool:
+    """Whether no cell, `cell` pixels wide, differs by more than re-encoding does to it. Symmetric."""
+    allowed = LARGE_CELLS if cell >= LARGE else SMALL_CELLS
     return (
-        within(one.luma, other.luma, LUMA)
-        and within(one.chroma, other.chroma, CHROMA)
-        and (one.alpha is None or other.alpha is None or within(one.alpha, other.alpha, LUMA))
+        within(one.luma, other.luma, allowed.luma)
+        and within(one.chroma, other.chroma, allowed.chroma)
+        and (one.alpha is None or other.alpha is None or within(one.alpha, other.alpha, allowed.luma))
     )
 
 
