@@ -40,6 +40,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     level: int
     rank: int
     share: float
+    counts: bool
     right: bool
 
     @classmethod
@@ -47,7 +48,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
         return cls(
             likeness.asked, likeness.stored, likeness.text, likeness.words.value, likeness.picture, likeness.sound,
             decision.verdict.value, decision.confidence, decision.reason, decision.level, decision.rank, decision.share,
-            right,
+            decision.counts, right,
         )  # fmt: skip
 
     def taught(self) -> tuple[Likeness, Decision, bool]:
@@ -56,7 +57,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
             self.asked, self.stored, self.text, WordDifference(self.words), Nearness(self.picture), Nearness(self.sound)
         )
         verdict = Verdict(self.verdict)
-        return likeness, Decision(verdict, self.confidence, self.reason, self.level, self.rank, self.share), self.right
+        decision = Decision(verdict, self.confidence, self.reason, self.level, self.rank, self.share, self.counts)
+        return likeness, decision, self.right
 
 
 _decode = msgspec.msgpack.Decoder(Outcome).decode
