@@ -22,7 +22,7 @@ from mmcache.keys.framing import framed
 from mmcache.keys.joint import Alignment, joint_digest
 from mmcache.keys.signing.functions import function_identity
 from mmcache.model.errors import MMCacheError, RetrievalError, SettingsError
-from mmcache.model.event import MissReason
+from mmcache.model.event import Failed, MissReason
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.retrieval.asked import Asked
@@ -327,11 +327,14 @@ class Retrieval:
     def _searched(self, key: Key, corpus: Key, query: Query, value: Any, nearby: _Nearby | None) -> None:
         self._cache.link(key, corpus)
         self._observed.searched()
-        if self._queries is not None:
-            self._queries.add(query)
-        if nearby is not None:
-            served, fresh = (list(self._documents(one)) for one in (nearby.value, value))
-            self._observed.compared(served, fresh, nearby.match.picture, nearby.match.text, nearby.allowed)
+        try:
+            if self._queries is not None:
+                self._queries.add(query)
+            if nearby is not None:
+                served, fresh = (list(self._documents(one)) for one in (nearby.value, value))
+                self._observed.compared(served, fresh, nearby.match.picture, nearby.match.text, nearby.allowed)
+        except Exception as error:  # noqa: BLE001 - `documents` is a plug-in; and this fails no lookup
+            self._cache.events.emit(Failed("retrieval", f"a search could not be remembered or compared: {error}", key))
 
     # Sight ----------------------------------------------------------------------------------------------------------
 

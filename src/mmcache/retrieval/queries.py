@@ -80,9 +80,11 @@ class _Side:
         if self._vectors.shape[1] == 0:
             self._vectors = np.empty((self._capacity, len(vector)), np.float32)
             self._codes, self._norms = np.zeros((2, self._capacity), np.uint64), np.empty(self._capacity, np.float32)
-        if len(vector) != self._vectors.shape[1]:
+        expected = self._vectors.shape[1] if self.statistics is None else len(self.statistics.mean)
+        if len(vector) != expected:
             raise InvalidInputError(
-                f"an encoder gave {len(vector)} dimensions after {self._vectors.shape[1]}; use one Retrieval a model"
+                f"an encoder gave {len(vector)} dimensions where {expected} are known; use one Retrieval a model, and "
+                "an alignment of its own"
             )
         self._vectors[row] = vector
         number = self._known.get(key)
@@ -115,6 +117,10 @@ class _Side:
         vectors = self._vectors[rows]
         self._codes[:, rows] = statistics.codes(vectors)
         self._norms[rows] = np.linalg.norm(vectors - statistics.mean, axis=1)
+
+    def takes(self, vector: Floats | None) -> bool:
+        """Whether it can be compared: statistics are frozen, and of as many dimensions."""
+        return vector is None or (self.statistics is not None and len(vector) == len(self.statistics.mean))
 
     def held(self) -> Floats:
         return self._vectors[self._numbers >= 0]
@@ -244,7 +250,7 @@ class Queries:
             keys = query.picture, query.text
             numbers = [side.number(key) for side, key in zip(self._sides, keys, strict=True)]
             least = tolerance.picture, tolerance.text
-            if any(v is not None and s.statistics is None for s, v in zip(self._sides, query.vectors, strict=True)):
+            if not all(side.takes(vector) for side, vector in zip(self._sides, query.vectors, strict=True)):
                 return None
             rows: Indices | None = None
             for place in (1, 0) if strategy == "text" else (0, 1):
@@ -286,7 +292,7 @@ class Queries:
             ):
                 if vector is None:
                     best[place] = 1.0
-                elif len(rows) and side.statistics is not None:
+                elif len(rows) and side.takes(vector):
                     best[place] = float(side.cosines(rows, vector, side.number(key)).max())
             return best[0], best[1]
 

@@ -16,6 +16,7 @@ from PIL import Image
 from mmcache import Cache, InvalidInputError
 from mmcache.keys.joint import Alignment, Statistics
 from mmcache.model.errors import RetrievalError, SettingsError
+from mmcache.model.event import Failed
 from mmcache.retrieval import HopName, Locator, Retrieval, Tolerance
 
 Floats = npt.NDArray[np.float32]
@@ -149,6 +150,17 @@ def test_checked_near_hits_get_what_the_store_says(world: World) -> None:
     assert report.overlap == pytest.approx(2 / 3)
     assert report.wrong_rate[0] == pytest.approx(0.025)
     assert "1 checked, 1 wrong" in str(report)
+
+
+def test_what_is_only_remembered_fails_no_lookup(world: World) -> None:
+    broken = world.retrieval(near=NEAR, check_share=1.0, documents=lambda value: value["ids"])
+    broken(picture(0), "what is red", 3)
+    assert broken(picture(0), "what red is", 3) == [102, 103, 104]
+    other = world.retrieval(near=NEAR, corpus="2", alignment=Alignment.fit(np.eye(3), np.eye(3)))
+    assert other(picture(0), "what is red", 3) == [103, 104, 105]
+    failed = [event for event in world.cache.events.recent() if isinstance(event, Failed)]
+    assert [event.where for event in failed] == ["retrieval", "retrieval"]
+    assert "alignment of its own" in failed[1].detail
 
 
 def test_observing_serves_nothing_and_learns(world: World) -> None:

@@ -116,6 +116,8 @@ def test_one_model_a_side() -> None:
     queries.add(query(0, unit(0), unit(0)))
     with pytest.raises(InvalidInputError, match="one Retrieval a model"):
         queries.add(query(1, np.ones(WIDTH + 1, np.float32), unit(0)))
+    assert queries.find(query(2, np.ones(WIDTH + 1, np.float32), unit(0)), Tolerance(0.5, 0.5)) is None
+    assert queries.find(query(2, unit(0), unit(0)), Tolerance(0.5, 0.5)) is not None
 
 
 @given(st.integers(0, 10_000), st.floats(0.7, 0.99), st.floats(0.7, 0.99), st.integers(2, 60))
