@@ -22,7 +22,8 @@ from mmcache.semantic.prompt import Prompt
 from mmcache.semantic.settings import Semantic
 
 Topic = Literal["kind", "serial"]
-SIDE = 256
+SIDE = 1024
+"""Pixels: the label's print is small in the picture, so a sketch of it cannot tell the numbers apart."""
 KINDS = ("disc", "box", "cone", "barrel", "pyramid", "ring")
 COLOURS = ("firebrick", "steelblue", "seagreen", "goldenrod", "slategray", "indigo", "sienna", "teal")
 ASKED: dict[Topic, tuple[str, ...]] = {
@@ -51,24 +52,24 @@ class Unit:
 
 @lru_cache(4096)
 def drawn(unit: Unit, quality: int | None = None) -> bytes:
-    """A PNG, or a JPEG of that quality, 256 × 256 RGB: the object, and below it a label with the number."""
+    """A PNG, or a JPEG of that quality, 1024 × 1024 RGB: the object, and below it a label with the number."""
     image = Image.new("RGB", (SIDE, SIDE), "white")
     pen = ImageDraw.Draw(image)
     match unit.kind:
         case "disc":
-            pen.ellipse((58, 30, 198, 170), fill=unit.colour)
+            pen.ellipse((232, 120, 792, 680), fill=unit.colour)
         case "box":
-            pen.rectangle((58, 40, 198, 170), fill=unit.colour)
+            pen.rectangle((232, 160, 792, 680), fill=unit.colour)
         case "cone":
-            pen.polygon(((128, 20), (60, 170), (196, 170)), fill=unit.colour)
+            pen.polygon(((512, 80), (240, 680), (784, 680)), fill=unit.colour)
         case "barrel":
-            pen.rounded_rectangle((78, 20, 178, 175), 40, fill=unit.colour)
+            pen.rounded_rectangle((312, 80, 712, 700), 160, fill=unit.colour)
         case "pyramid":
-            pen.polygon(((128, 20), (48, 120), (128, 175), (208, 120)), fill=unit.colour)
+            pen.polygon(((512, 80), (192, 480), (512, 700), (832, 480)), fill=unit.colour)
         case _:
-            pen.ellipse((58, 30, 198, 170), outline=unit.colour, width=28)
-    pen.rectangle((84, 200, 172, 224), outline="black")
-    pen.text((90, 204), f"SN {unit.serial}", fill="black", font=ImageFont.load_default(14))
+            pen.ellipse((232, 120, 792, 680), outline=unit.colour, width=112)
+    pen.rectangle((450, 820, 560, 846), outline="black")
+    pen.text((456, 825), f"SN {unit.serial}", fill="black", font=ImageFont.load_default(14))
     buffer = io.BytesIO()
     if quality is None:
         image.save(buffer, "PNG")
@@ -88,7 +89,7 @@ class Request:
     """Of the JPEG that it comes as; None = PNG."""
 
 
-def stream(seed: int, requests: int, products: int = 24, units: int = 40) -> list[Request]:
+def stream(seed: int, requests: int, products: int = 6, units: int = 25) -> list[Request]:
     """Both questions, half and half, about units drawn evenly; a third of the pictures come re-encoded.
 
     Serial numbers of one product follow each other, so most pairs differ in one or two digits.

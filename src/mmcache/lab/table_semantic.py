@@ -57,7 +57,7 @@ class SemanticTable(Table):
             errors = words.ERRORS[:1] if quick else words.ERRORS
             rows += words.paraphrases(crowd.name, asked, seeds, errors, rules(), progress)
         rows += words.near_misses(corpus, seeds[0], words.ERRORS[0], progress)
-        rows += pictures.serial_numbers(book.__getitem__, seeds, 600 if quick else 3000)
+        rows += pictures.serial_numbers(book.__getitem__, seeds, 300 if quick else 1200)
         rows += pictures.coalescing(1 if quick else 5)
         rows += pictures.lookup_times(
             corpus.vectors, book.__getitem__, corpus.texts, STORED[:1] if quick else STORED,
