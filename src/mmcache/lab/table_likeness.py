@@ -32,14 +32,15 @@ class LikenessTable(Table):
     name: ClassVar[str] = "likeness"
     title: ClassVar[str] = "Gates: which edits of a picture or a sound pass, and which other ones do"
     remark: ClassVar[str] = (
-        "A gate is one of several; what it lets pass is served only where calibration has learned that it may. The "
-        "targets are ours: 95 % of re-encoded and 80 % of cropped copies, and at most 0.1 % of other drawings (upper end "
-        "of the interval). JPEG 30 of a 64 × 64 drawing misses: at that size its blocks are an eighth of the picture and "
-        "their errors as large as a small shape; to let them pass would let other shapes pass. What the gate cannot tell: "
-        "a character whose height is a sixteenth of the picture's (`digit`), and video frames a fifteenth of a second "
-        "apart (`apart`): they differ by less than a codec's errors. Of the pairs of drawings that pass, `contrary` says "
-        "how many have contrary answers. The hashes at their fair threshold still have more false accepts than we where "
-        "it reads 0 bits: many changed pictures have the very same hash."
+        "A gate is one of several; what it lets pass is served only where calibration has learned that it may. The"
+        " targets are ours: 95 % of re-encoded and 80 % of cropped copies, and at most 0.1 % of other drawings "
+        "(upper end of the interval). JPEG 30 of a 64 × 64 drawing misses: at that size its blocks are an eighth "
+        "of the picture and their errors as large as a small shape; to let them pass would let other shapes pass. "
+        "What the gate cannot tell: a character whose height is a sixteenth of the picture's (`digit`), and video "
+        "frames a fifteenth of a second apart (`apart`): they differ by less than a codec's errors. Of the pairs "
+        "of drawings that pass, `contrary` says how many have contrary answers. The hashes at their fair threshold"
+        " still have more false accepts than we where it reads 0 bits: many changed pictures have the very same "
+        "hash."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
@@ -53,7 +54,7 @@ class LikenessTable(Table):
         size = (200, 4, 2000) if quick else (3000, 4, 100_000)
         contrary = likeness_runs.neighbours(*size, tallies, progress)
         likeness_runs.video((2, 10, 50), tallies)
-        rows = [row for name, tally in tallies.items() for row in _shares(name, tally)]
+        rows = [row for name, tally in tallies.items() for row in rows_of(name, tally)]
         rows.append(
             Row.of(
                 "drawings/other/contrary", "accepted pairs of drawings that have contrary answers", "pairs", "lower",
@@ -111,7 +112,8 @@ _WORDS = {
 }
 
 
-def _shares(name: str, tally: Tally) -> Iterator[Row]:
+def rows_of(name: str, tally: Tally) -> Iterator[Row]:
+    """One kind of pairs: how many passed, and of other pictures the upper end of what is likely."""
     kind, family = name.split("/")[:2]
     hits = tally.same if family == "same" else tally.accepted
     low, high = interval(hits, tally.pairs)
