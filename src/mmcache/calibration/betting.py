@@ -22,9 +22,10 @@ FIRST_TRY = 0.6
 """Of α; the others share the rest, the i-th gets (1 − FIRST_TRY) α ÷ (i (i − 1))."""
 GIVE_UP = -1.5
 """Log-wealth of its best bet below which the test begins again, with the α of its next try; but not before"""
-LEAST_TRY = 0.5
+LEAST_TRY = 1.0
 """÷ rate outcomes: tries are to be few, as each has less α."""
 MOST_TRIES = 1 << 40
+_START = [log(weight) for _, weight in BETS]
 
 
 class BettingTest:
@@ -34,7 +35,7 @@ class BettingTest:
     Each try begins at a stopping time and has an α of its own, all together at most `alpha`: the union bound holds.
     """
 
-    __slots__ = ("_alpha", "_least", "_right", "_wrong", "logs", "need", "seen", "tries", "wrong")
+    __slots__ = ("_alpha", "_least", "_right", "_wrong", "logs", "need", "seen", "total", "tries", "wrong")
 
     def __init__(self, rate: float, alpha: float) -> None:
         self._alpha, self._least = alpha, LEAST_TRY / rate
@@ -44,7 +45,9 @@ class BettingTest:
 
     def reset(self) -> None:
         """Begin anew, as if nothing had been seen."""
-        self.resume([log(weight) for _, weight in BETS], 0, 0, 1)
+        self.total = 0
+        """Outcomes of all tries."""
+        self.resume(_START, 0, 0, 1)
 
     def resume(self, logs: Sequence[float], seen: int, wrong: int, tries: int) -> None:
         """Go on from the log-wealth of each bet in the given try. Raises `ValueError` where that can't be."""
@@ -70,14 +73,14 @@ class BettingTest:
 
     def observe(self, wrong: bool) -> None:
         """Take one outcome of the stream."""
-        cap, self.seen = self.need + _LOG_CREDIT, self.seen + 1
+        cap, self.seen, self.total = self.need + _LOG_CREDIT, self.seen + 1, self.total + 1
         steps = self._wrong if wrong else self._right
         self.logs = [
             cap if (after := value + step) > cap else after for value, step in zip(self.logs, steps, strict=True)
         ]
         self.wrong += wrong
         if self.seen >= self._least and max(self.logs) < GIVE_UP and self.tries < MOST_TRIES:
-            self.resume([log(weight) for _, weight in BETS], 0, 0, self.tries + 1)
+            self.resume(_START, 0, 0, self.tries + 1)
 
     def still_needed(self) -> int:
         """About how many right outcomes in a row are missing; never fewer than it takes, 0 once certified."""

@@ -25,7 +25,10 @@ LEVELS = (1 / 8, 1 / 3, 1.0, 2.0, 4.0, 8.0, 16.0)
 CHAINS = (((2, 3, 4, 5, 6), 0.8), ((0, 1), 0.2))
 """(levels, share of α). Levels are opened in the order of a chain, each only while all before it in the chain pass."""
 ENTRY = 2
-"""The level that is expected to open first."""
+"""The level that is to open first."""
+FALL_BACK = 60
+"""÷ max_error outcomes of the entry level, after which the other chain may open too. Not before: once anything is open,
+outcomes of the others come in at the pace of checks only."""
 OWN_NEAR = 2
 """Right outcomes that a wording must have of its own before a picture or sound that is not the very same may do."""
 
@@ -93,7 +96,7 @@ class Calibrated:
         """See `Calibration.learn`."""
         if not comparable(likeness):
             return
-        complaint = decision.verdict is Verdict.SERVE
+        check, complaint = decision.verdict is Verdict.CHECK, decision.verdict is Verdict.SERVE
         if complaint and right:
             return
         self.counts["taught"] += 1
@@ -101,11 +104,12 @@ class Calibrated:
         for test in self.tests[decision.rank :] if counted else ():
             test.observe(not right)
         alarm = False
-        if decision.verdict is Verdict.CHECK:
+        if check:
             alarm = self._checked(decision.share, right)
         elif complaint:
             alarm = self.drift.observe(True)
-        self.evidence.learn(likeness, right, surprise=not right and 0 <= decision.rank <= self.open)
+        surprise = not right and 0 <= decision.rank <= self.open
+        self.evidence.learn(likeness, right, surprise, 1 / decision.share if check else 1.0)
         if alarm:
             self._revoke()
         elif counted:
@@ -151,6 +155,8 @@ class Calibrated:
         """See which levels are open now."""
         before, self.open = self.open, -1
         for chain, _ in CHAINS:
+            if chain[0] != ENTRY and self.tests[ENTRY].total < FALL_BACK / self.max_error:
+                continue
             for level in chain:
                 if not self.tests[level].passed:
                     break

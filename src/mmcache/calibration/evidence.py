@@ -28,6 +28,7 @@ SUSPENDED = 8
 """Right outcomes that a neighbourhood needs after a surprise; doubled with each further one."""
 EXPECTED = 0.5
 """But no more than this ÷ its estimated P(wrong): where one in ten is wrong, one wrong is no surprise."""
+MOST_STANDS_FOR = 20.0
 _NEAR = [bytes([near]) for near in range(9)]
 
 
@@ -90,8 +91,13 @@ class Evidence:
             wrong = predict(pair.weights, score(wrong))
         return Weight(wrong, record.right, record.owed)
 
-    def learn(self, likeness: Likeness, right: bool, surprise: bool) -> None:
-        """Take an outcome. `surprise`: it was wrong where it would have been, or was, served."""
+    def learn(self, likeness: Likeness, right: bool, surprise: bool, stands_for: float = 1.0) -> None:
+        """Take an outcome. `surprise`: it was wrong where it would have been, or was, served.
+
+        `stands_for`: of how many like it that were served it is the one that was checked. Without that weight what is
+        generally so would be judged by what is not served, and look worse the more is.
+        """
+        stands_for = min(stands_for, MOST_STANDS_FOR)
         near, self.turn = nearness(likeness), (self.turn + 1) % GENERAL
         wrong = 0.5
         for level, key in enumerate(cells(likeness, near)):
@@ -100,12 +106,12 @@ class Evidence:
                 self.general[key] = cell = [0.0, 0.0]
             else:
                 wrong = self._judge(level, cell[0], cell[1], wrong, right)
-            cell[not right] += 1.0
+            cell[not right] += stands_for
             if cell[0] + cell[1] > 20 * self._window:
                 cell[0], cell[1] = cell[0] / 2, cell[1] / 2
         name = likeness.stored + _NEAR[near]
-        record, wrong = self._teach(name, 0, wrong, right)
-        _, wrong = self._teach(likeness.asked + name, 1, wrong, right)
+        record, wrong = self._teach(name, 0, wrong, right, stands_for)
+        _, wrong = self._teach(likeness.asked + name, 1, wrong, right, stands_for)
         if right:
             record.right = min(record.right + 1, self._window)
             record.owed = max(record.owed - 1, 0)
@@ -126,7 +132,7 @@ class Evidence:
         for cell in self.general.values():
             cell[0], cell[1] = cell[0] * kept, cell[1] * kept
 
-    def _teach(self, name: bytes, kind: int, wrong: float, right: bool) -> tuple[Record, float]:
+    def _teach(self, name: bytes, kind: int, wrong: float, right: bool, stands_for: float) -> tuple[Record, float]:
         """One record's outcome at a score; the record, and the estimate it would have given."""
         prior, place = self.priors[kind], score(wrong)
         record = self.records.pop(name, None)
@@ -137,7 +143,7 @@ class Evidence:
         self.records[name] = record
         estimate = predict(record.weights, place)
         record.weights = update(record.weights, prior, place, right)
-        prior.follow(record.weights, record.seen)
+        prior.follow(record.weights, record.seen, stands_for)
         record.seen = min(record.seen + 1, self._window)
         return record, estimate
 

@@ -36,6 +36,7 @@ class _Test(msgspec.Struct, frozen=True, array_like=True):
     seen: int
     wrong: int
     tries: int
+    total: int
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +85,7 @@ def pack(of: Calibrated) -> bytes:
             VERSION,
             _settings(of),
             of.counts,
-            [_Test(test.logs, test.seen, test.wrong, test.tries) for test in of.tests],
+            [_Test(test.logs, test.seen, test.wrong, test.tries, test.total) for test in of.tests],
             of.ledger.credit,
             of.ledger.alert,
             of.drift.logs,
@@ -173,7 +174,10 @@ def _fill(into: Calibrated, state: _State) -> None:
     if state.settings != _settings(into):
         return
     for test, stored in zip(into.tests, state.tests, strict=True):
+        if not stored.seen <= stored.total < 1 << 60:
+            raise ValueError("outcomes")
         test.resume(stored.logs, stored.seen, stored.wrong, stored.tries)
+        test.total = stored.total
     into.ledger.resume(state.credit, state.alert)
     into.drift.resume(state.drift)
     into.served_bound.hits, into.served_bound.caught = state.hits, list(state.caught)

@@ -22,6 +22,7 @@ SHARED = 0.003
 UNIFORM = 0.03
 """Of the prior, kept for every hypothesis alike."""
 FIRST_PACE = 0.03
+MOST_PACE = 0.2
 _SCORES = [score / 2 for score in range(-2 * STEPS, 2 * STEPS + 1)]
 _WRONG = [array("d", [FLOOR + (1 - 2 * FLOOR) / (1 + exp(-a * (x - c))) for a, c in GRID]) for x in _SCORES]
 _RIGHT = [array("d", [1 - wrong for wrong in row]) for row in _WRONG]
@@ -48,9 +49,9 @@ class Prior:
         """P(wrong) at a score, of a neighbourhood of which nothing is known."""
         return predict(self.weights, place)
 
-    def follow(self, weights: array[float], seen: float) -> None:
-        """Move towards the posterior of one that has seen so many outcomes."""
-        pace = FIRST_PACE / (1 + 0.1 * seen)
+    def follow(self, weights: array[float], seen: float, stands_for: float) -> None:
+        """Move towards the posterior of one that has seen so many outcomes, the last of which stands for so many."""
+        pace = min(stands_for * FIRST_PACE / (1 + 0.1 * seen), MOST_PACE)
         even = pace * UNIFORM / len(GRID)
         stay, go = 1 - pace, pace * (1 - UNIFORM)
         self.weights = array(
