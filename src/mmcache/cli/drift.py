@@ -48,7 +48,7 @@ def _view(root: str, rows: list[dict[str, Any]]) -> RenderableType:
         return grid(f"{root}: nothing watches features here", (), ())
     lines = [
         (
-            row["stream"],
+            f"{row['stream']} ({row['tag'][:8]})" if row["tag"] else row["stream"],
             row["state"] if row["state"] != "learning" else f"learning {row['learned']} of {row['wanted']}",
             row["samples"],
             f"{row['divergence']:.4f}" if row["threshold"] else "–",

@@ -90,7 +90,7 @@ def by_chance_only(monitor: DriftMonitor, rows: Floats) -> DriftMonitor:
 
 def baseline(monitor: DriftMonitor) -> Baseline:
     """The one that was learned."""
-    stage = monitor.entries["lab"].stage
+    stage = monitor.stages["lab", ""]
     if not isinstance(stage, Watcher):
         raise ValueError("this monitor still learns")
     return stage.baseline

@@ -107,6 +107,13 @@ def test_an_upgrade_is_no_drift(steady: DriftMonitor) -> None:
     steady.observe("image", next(stream(2)), now=0.0, tag="embedder-2")
     status = steady.status()["image"]
     assert (status.state, status.tag, status.learned) == ("learning", "embedder-2", 64)
+    assert steady.status()["image@"].state == "steady", "both are kept: canaries run side by side"
+    for number in range(30):
+        steady.observe("image", next(stream(number)), now=0.0, tag=("", "embedder-2")[number % 2])
+    assert [one.state for one in steady.status().values()] == ["learning", "steady"]
+    for number in range(9):
+        steady.observe("image", next(stream(2)), now=0.0, tag=f"embedder-{number}")
+    assert len(steady.status()) == 4
 
 
 def test_given_statistics_are_used() -> None:

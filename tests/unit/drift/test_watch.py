@@ -89,7 +89,7 @@ def test_another_embedder_has_another_baseline(watch: Callable[..., DriftWatch])
 def _child(root: Path, watching: DriftWatch, seen: Any) -> None:
     watching.observe("image", rows(5, 32))
     watching.close()
-    seen.put([len(list(monitor.entries)) for monitor, _ in saved(root)])
+    seen.put([len(monitor.stages) for monitor, _ in saved(root)])
 
 
 def test_a_forked_child_takes_a_slot_of_its_own(root: Path, watch: Callable[..., DriftWatch]) -> None:

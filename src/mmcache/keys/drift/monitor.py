@@ -11,7 +11,6 @@ does not: which of the two it was (`mmcache explain TRACE` compares components),
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy.typing as npt
 
@@ -22,14 +21,13 @@ from mmcache.keys.drift.stream import Watcher
 from mmcache.model.errors import SettingsError
 
 MOST_STREAMS = 64
+MOST_TAGS = 4
+"""Of one stream; a further one takes the place of what was observed longest ago."""
 
 
-@dataclass
-class Entry:
-    """A stream, learning or watched."""
-
-    tag: str
-    stage: Learner | Watcher
+Stage = Learner | Watcher
+Name = tuple[str, str]
+"""Stream and tag."""
 
 
 class DriftMonitor:
@@ -43,61 +41,65 @@ class DriftMonitor:
 
     def __init__(self, settings: DriftSettings | None = None) -> None:
         self.settings = settings or DriftSettings()
-        self.entries: dict[str, Entry] = {}
+        self.stages: dict[Name, Stage] = {}
+        """What was observed last comes last."""
 
     def freeze(self, stream: str, statistics: FrozenStatistics, tag: str = "") -> None:
         """Use these frozen statistics for `stream`, e.g. those that its keys are made with; starts its baseline."""
-        self._start(stream, tag, statistics)
+        self._put((stream, tag), Learner(stream, self.settings, statistics))
 
     def adopt(self, stream: str, baseline: Baseline, tag: str = "") -> None:
         """Watch `stream` against a baseline that was learned elsewhere, with the same settings."""
-        self._room(stream)
-        self.entries[stream] = Entry(tag, Watcher(stream, self.settings, baseline))
+        self._put((stream, tag), Watcher(stream, self.settings, baseline))
 
     def observe(self, stream: str, features: npt.ArrayLike, *, now: float, tag: str = "") -> list[DriftAlarm]:
         """Take features [n, d] or [d] in; the alarms that they raised, mostly none.
 
         stream: usually the modality. now: Unix seconds. tag: what computed the features, e.g. a signature's digest;
-        another tag than before starts another baseline: an upgrade is no drift. Raises `InvalidInputError` for NaN or
-        another width, `SettingsError` for more than 64 streams.
+        each tag has a baseline of its own: an upgrade is no drift. Raises `InvalidInputError` for NaN or another width,
+        `SettingsError` for more than 64 streams.
         """
-        rows = checked(features)
-        entry = self.entries.get(stream)
-        if entry is None or entry.tag != tag:
-            entry = self._start(stream, tag, None)
-        if isinstance(entry.stage, Learner):
-            learner = entry.stage
-            while len(rows) and not learner.complete:
-                rows = rows[learner.take(rows, now) :]
-            if not learner.complete:
+        rows, name = checked(features), (stream, tag)
+        if name not in self.stages:
+            self._put(name, Learner(stream, self.settings))
+        stage = self.stages[name] = self.stages.pop(name)
+        if isinstance(stage, Learner):
+            while len(rows) and not stage.complete:
+                rows = rows[stage.take(rows, now) :]
+            if not stage.complete:
                 return []
-            entry.stage = Watcher(stream, self.settings, learner.finish(now))
-        return entry.stage.observe(rows, now) if len(rows) else []
+            stage = self.stages[name] = Watcher(stream, self.settings, stage.finish(now))
+        return stage.observe(rows, now) if len(rows) else []
 
-    def _start(self, stream: str, tag: str, statistics: FrozenStatistics | None) -> Entry:
-        self._room(stream)
-        entry = self.entries[stream] = Entry(tag, Learner(stream, self.settings, statistics))
-        return entry
-
-    def _room(self, stream: str) -> None:
-        if stream not in self.entries and len(self.entries) >= MOST_STREAMS:
+    def _put(self, name: Name, stage: Stage) -> None:
+        """Start anew under `name`, which is then the latest of its stream."""
+        tags = [other for other in self.stages if other[0] == name[0]]
+        if not tags and len({stream for stream, _ in self.stages}) >= MOST_STREAMS:
             raise SettingsError(f"a monitor watches at most {MOST_STREAMS} streams; name them by modality, not by user")
+        if name not in tags and len(tags) >= MOST_TAGS:
+            del self.stages[tags[0]]
+        self.stages.pop(name, None)
+        self.stages[name] = stage
 
     def status(self) -> Mapping[str, StreamStatus]:
-        """Every stream as it is."""
-        return {name: _status(name, entry, self.settings) for name, entry in sorted(self.entries.items())}
+        """Every stream as it is, by its name; one of an earlier tag by `NAME@TAG`."""
+        newest = dict(self.stages.keys())
+        named = {
+            stream if newest[stream] == tag else f"{stream}@{tag}": _status(stream, tag, stage, self.settings)
+            for (stream, tag), stage in self.stages.items()
+        }
+        return dict(sorted(named.items()))
 
 
-def _status(name: str, entry: Entry, settings: DriftSettings) -> StreamStatus:
-    stage = entry.stage
+def _status(name: str, tag: str, stage: Stage, settings: DriftSettings) -> StreamStatus:
     if isinstance(stage, Learner):
         frozen = stage.statistics.digest if stage.statistics else ""
         return StreamStatus(
-            name, entry.tag, "learning", stage.samples, settings.samples, 0, 0.0, 0.0, None, 0, (), 0.0, frozen
+            name, tag, "learning", stage.samples, settings.samples, 0, 0.0, 0.0, None, 0, (), 0.0, frozen
         )
     base = stage.baseline
     return StreamStatus(
-        name, entry.tag, "steady" if stage.since is None else "drifted", settings.samples, settings.samples,
+        name, tag, "steady" if stage.since is None else "drifted", settings.samples, settings.samples,
         stage.samples, stage.divergence, stage.threshold, stage.since, stage.raised, tuple(stage.alarms),
         base.until - base.since, base.statistics.digest,
     )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmcache.keys.drift.base import DriftAlarm, DriftSettings
 from mmcache.keys.drift.baseline import Baseline, Learner
-from mmcache.keys.drift.monitor import DriftMonitor, Entry
+from mmcache.keys.drift.monitor import DriftMonitor
 from mmcache.keys.drift.statistics import FrozenStatistics, decoded
 from mmcache.keys.drift.stream import Tally, Watcher
 from mmcache.model.errors import CorruptFrameError, InvalidInputError, SettingsError
@@ -81,7 +81,7 @@ class StoredMonitor(msgspec.Struct, frozen=True):
 
 def pack(monitor: DriftMonitor, saved: float) -> bytes:
     """All of `monitor`, as it is at `saved` (Unix seconds)."""
-    streams = [StoredStream(name, entry.tag, _stage(entry.stage)) for name, entry in monitor.entries.items()]
+    streams = [StoredStream(name, tag, _stage(stage)) for (name, tag), stage in monitor.stages.items()]
     return msgspec.msgpack.encode(StoredMonitor(VERSION, monitor.settings, saved, streams))
 
 
@@ -91,7 +91,7 @@ def unpack(data: bytes) -> tuple[DriftMonitor, float]:
         stored: StoredMonitor = decoded(data, StoredMonitor, VERSION, WHAT)
         monitor = DriftMonitor(stored.settings)
         for stream in stored.streams:
-            monitor.entries[stream.name] = Entry(stream.tag, _stage_of(stream, stored.settings))
+            monitor.stages[stream.name, stream.tag] = _stage_of(stream, stored.settings)
     except (SettingsError, InvalidInputError) as error:
         raise CorruptFrameError(f"these {WHAT} are damaged: {error}") from error
     return monitor, stored.saved

@@ -64,15 +64,16 @@ class DriftWatch:
         """Normalise `stream` by these statistics; starts its baseline unless it has them already."""
         with self._lock:
             self._settle()
-            held = self._monitor.status().get(stream)
-            if held is None or (held.statistics, held.tag) != (statistics.digest, tag):
+            stage = self._monitor.stages.get((stream, tag))
+            held = stage.baseline.statistics if isinstance(stage, Watcher) else stage and stage.statistics
+            if held != statistics:
                 self._monitor.freeze(stream, statistics, tag)
 
     def observe(self, stream: str, features: npt.ArrayLike, *, tag: str = "") -> list[DriftAlarm]:
         """As `DriftMonitor.observe`, now."""
         with self._lock:
             self._settle()
-            if stream not in self._monitor.entries:
+            if (stream, tag) not in self._monitor.stages:
                 self._adopt(stream, tag)
             raised = self._monitor.observe(stream, features, now=self._clock.wall(), tag=tag)
             seen = sum(_seen(status) for status in self._monitor.status().values())
@@ -125,11 +126,9 @@ class DriftWatch:
         if self._folder is None:
             return
         for monitor, _ in saved(self._folder.parent):
-            entry = monitor.entries.get(stream)
-            if entry is None or entry.tag != tag or not isinstance(entry.stage, Watcher):
-                continue
-            if monitor.settings == self._settings:
-                self._monitor.adopt(stream, entry.stage.baseline, tag)
+            stage = monitor.stages.get((stream, tag))
+            if isinstance(stage, Watcher) and monitor.settings == self._settings:
+                self._monitor.adopt(stream, stage.baseline, tag)
                 return
 
     def _save(self) -> None:
