@@ -37,9 +37,13 @@ MOST_TRIMMED = 0.05
 """Share of the longer sound's length that may be missing at either end."""
 DEPTH = 30.0
 """Decibels below the loudest band that count; what is quieter is noise of codecs and rooms."""
+LEAST_LEVEL = -80.0
+"""Decibels of full scale that the loudest band must reach."""
 LEAST_VARIED = 6.0
 """Decibels that the bands' levels must vary by over time (standard deviation, of the liveliest band): a steady tone or
 noise has no detail by which to know it again."""
+LEAST_LOUD = 16
+"""Frames within half of `DEPTH` of the loudest: a click or a knock in a pause has too little to know it again by."""
 MOST_OFF = 5.5
 """Mean decibels by which a patch may differ. What is measured of codecs: table `likeness`."""
 _PATCH = (8, 3)
@@ -137,7 +141,9 @@ def describe(pcm: npt.NDArray[Any], sample_rate: int) -> SoundSketch:
     sketch = SoundSketch(_VERSION, seconds, len(starts), coded.tobytes())
     heard = _decibels(sketch)
     heard = np.maximum(heard, heard.max() - DEPTH)
-    return sketch if heard.max() > -80 and heard.std(axis=0).max() >= LEAST_VARIED else blind
+    lively = heard.std(axis=0).max() >= LEAST_VARIED
+    loud = int((heard.max(axis=1) > heard.max() - DEPTH / 2).sum()) >= LEAST_LOUD
+    return sketch if heard.max() > LEAST_LEVEL and lively and loud else blind
 
 
 def compare(asked: SoundSketch, stored: SoundSketch) -> Nearness:

@@ -114,6 +114,7 @@ def test_rates_do_not_matter_to_a_sketch() -> None:
         (np.zeros(RATE, np.float32), RATE),
         (np.sin(np.arange(RATE) * 0.2).astype(np.float32), RATE),
         (np.random.default_rng(0).standard_normal(2 * RATE).astype(np.float32), RATE),
+        (np.pad(babble(0)[:2000], (20_000, 20_000)), RATE),
         (babble(0)[: RATE // 3], RATE),
         (babble(0), 4000),
         (np.zeros((2, RATE), np.float32), RATE),
@@ -123,7 +124,7 @@ def test_rates_do_not_matter_to_a_sketch() -> None:
         (np.zeros(0, np.float32), 0),
         (np.zeros(500 * 8000, np.float32), 8000),
     ],
-    ids=["silence", "tone", "noise", "short", "slow", "stereo", "integers", "NaN", "empty", "no rate", "long"],
+    ids=["silence", "tone", "noise", "click", "short", "slow", "stereo", "integers", "NaN", "empty", "no rate", "long"],
 )
 def test_what_cannot_be_judged_is_like_nothing(sound: npt.NDArray[Any], rate: int) -> None:
     sketch = describe(sound, rate)
