@@ -40,11 +40,11 @@ class Learning:
                 self._features.offer("image", sketch.vector, "sketch")
         try:
             self._compare(planner, plan, value)
-            with planner.lock:
-                if self._cache.answers.read(plan.found.key).make is None:  # refused, or invalidated meanwhile
-                    planner.questions.forget([plan.found.key], at_rest=False)
-                else:
-                    planner.questions.keep(plan.found.scope, plan.asked)
+            if self._cache.answers.read(plan.found.key).make is None:  # refused, or invalidated meanwhile
+                with planner.lock:
+                    planner.questions.forget_here([plan.found.key])
+            elif plan.keeps is not None:
+                planner.questions.keep(plan.found.scope, plan.keeps)
         except MMCacheError as error:
             self._failed(plan, str(error))
 
@@ -55,19 +55,18 @@ class Learning:
         if stored.make is None:  # it was under way, and is not there yet
             return
         try:
-            right = self._semantic.judge(stored.make(), value)
+            right = self._semantic.judge(_whole(plan, stored.make()), _whole(plan, value))
         except Exception as error:  # noqa: BLE001 - a user's judge may raise anything; then nothing is learned
             self._failed(plan, f"the judge raised {error!r}")
             return
         if right is None:
             return
+        planner.populations.judged(plan.learner, plan.candidate.likeness, plan.decision, bool(right))
         with planner.lock:
-            planner.populations.learn(plan.learner, plan.candidate.likeness, plan.decision, bool(right))
-            checked = plan.decision.verdict is Verdict.CHECK
-            names = [f"compared_{'right' if right else 'wrong'}"]
-            if checked:
-                names.append(f"checked_{'right' if right else 'wrong'}")
-            planner.populations.count(plan.learner, *names)
+            planner.populations.catch_up(plan.learner)
+        came_out = "right" if right else "wrong"
+        checked = (f"checked_{came_out}",) if plan.decision.verdict is Verdict.CHECK else ()
+        planner.populations.count(plan.learner, f"compared_{came_out}", *checked)
 
     def close(self) -> None:
         """Idempotent."""
@@ -89,3 +88,10 @@ class Learning:
 
     def _failed(self, plan: Plan, detail: str) -> None:
         self._cache.events.emit(Failed("semantic", detail, plan.found.key))
+
+
+def _whole(plan: Plan, value: Any) -> Any:
+    """A streamed text in one piece: where it was cut does not matter."""
+    if plan.found.form != "stream" or not all(isinstance(chunk, str) for chunk in value):
+        return value
+    return "".join(value)

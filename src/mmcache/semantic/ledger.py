@@ -189,7 +189,7 @@ class Ledger:
     def outcomes(self, population: bytes, after: int) -> tuple[tuple[int, bytes] | None, list[tuple[int, bytes]]]:
         """What a process that has learned up to `after` must learn: a checkpoint to go on from, where older outcomes
         are folded already, and (number, record) of those since, in order."""
-        with self._using(write=True) as connection:  # one snapshot for both
+        with self._using() as connection, _snapshot(connection):
             found = connection.execute(
                 "SELECT upto, state FROM checkpoints WHERE population = ? AND upto > ?", (population, after)
             ).fetchone()
@@ -273,3 +273,13 @@ class Ledger:
             return dict(
                 connection.execute("SELECT name, value FROM counts WHERE population = ?", (population,)).fetchall()
             )
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside is of one moment; writers go on."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")

@@ -39,6 +39,8 @@ from mmcache.semantic.stream import Broadcast, Stream
 from mmcache.semantic.streaming import Streaming
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mmcache.cache import Cache
 
 PATIENCE_SECONDS = 300.0
@@ -88,7 +90,7 @@ class Meaning:
         """See `AsyncCache.ask`."""
         import asyncio
 
-        plan = await asyncio.to_thread(self.plan, prompt, options, "value", blocking=False)
+        plan = await self.plan_async(prompt, options, "value")
         if plan is None:
             return await self.aside_async(lambda: answer(prompt), options)
         if plan.follows is not None and (make := await self.follow_async(plan.follows)) is not None:
@@ -123,6 +125,31 @@ class Meaning:
             cache.answers.count(found.key, plan.look)
         self._count(plan)
         return plan
+
+    async def plan_async(self, prompt: Prompt, options: AskOptions, form: str) -> Plan | None:
+        """The async twin of `plan`, in a thread. Who is cancelled meanwhile leaves nobody waiting."""
+        import asyncio
+
+        planning = asyncio.ensure_future(asyncio.to_thread(self.plan, prompt, options, form, blocking=False))
+        try:
+            return await asyncio.shield(planning)
+        except asyncio.CancelledError:
+            planning.add_done_callback(self._give_up)
+            raise
+
+    def _give_up(self, planning: asyncio.Future[Plan | None]) -> None:
+        if not planning.cancelled() and planning.exception() is None and (plan := planning.result()) is not None:
+            self.failed(plan)
+
+    def failed(self, plan: Plan) -> None:
+        """Nothing will be computed for `plan`."""
+        if self.planner is not None:
+            self.planner.failed(plan)
+
+    def joined(self, plan: Plan) -> None:
+        """Another caller computes the very same."""
+        if self.planner is not None:
+            self.planner.joined(plan)
 
     def _refresh(self) -> None:
         """Learn what other processes have changed since the last request. Raises `TierError`."""
@@ -189,8 +216,7 @@ class Meaning:
         try:
             yield
         except BaseException:
-            if self.planner is not None:
-                self.planner.failed(plan)
+            self.failed(plan)
             raise
 
     def settle(self, plan: Plan, compute: Callable[[], Any], options: AskOptions) -> Any:
@@ -231,11 +257,10 @@ class Meaning:
     def _computed(self, plan: Plan, value: Any, options: AskOptions) -> None:
         """An answer was computed: hand it to who waits, learn from it, link it; or drop it, if it is old already."""
         found, cache = plan.found, self._cache
-        look = cache.answers.read(found.key)
-        if self.planner is not None:
-            self.planner.landed(plan, look.make or (lambda: value))
         if plan.look.make is not None:
             return
+        if self.planner is not None and plan.leads is not None:
+            self.planner.landed(plan, cache.answers.read(found.key).make or (lambda: value))
         self._learning.learn(plan, value)
         self._learning.link(found)
         moved = isinstance(options["model"], Alias) and self._moved(options["model"], found, value)
@@ -246,7 +271,9 @@ class Meaning:
         """Whether the answer came from another model than the alias's answers before; then those are dropped."""
         scope = found.scope
         try:
-            if alias.signature(self._cache.clock.monotonic()).model_version != scope.signature.model_version:
+            known = scope.signature
+            current = alias.signature(self._cache.clock.monotonic())
+            if replace(current, modality=known.modality, decoder=known.decoder, storage=known.storage) != known:
                 return True
             if alias.fingerprint is None:
                 return False
@@ -281,8 +308,9 @@ class Meaning:
         if planner is None:
             return
         how = "exact" if plan.look.make is not None else "near" if plan.served else "computed"
-        with planner.lock, self._quietly():
-            learner = plan.learner or planner.populations.of(plan.found.scope, plan.found.kind)
+        with self._quietly():
+            with planner.lock:
+                learner = plan.learner or planner.populations.of(plan.found.scope, plan.found.kind)
             planner.populations.count(learner, "asked", how)
 
     # Change ---------------------------------------------------------------------------------------------------------
@@ -304,7 +332,8 @@ class Meaning:
         if kind in ("image", "audio") and self.planner is not None:
             with self.planner.lock:
                 about = self.planner.questions.about(bytes.fromhex(name))
-                self.planner.questions.forget(about)
+                self.planner.questions.forget_here(about)
+            self.planner.questions.forget_at_rest(about)
         return cache.invalidate([self._learning.source_key(source, tenant, namespace), *about])
 
     # Sight ----------------------------------------------------------------------------------------------------------
@@ -317,7 +346,7 @@ class Meaning:
     def flush(self) -> None:
         """Write down what is counted and learned."""
         if self.planner is not None:
-            with self.planner.lock, self._quietly():
+            with self._quietly():
                 self.planner.populations.flush()
 
     def close(self) -> None:

@@ -46,6 +46,8 @@ class Plan:
     """The candidate's computation, where it is under way, and its answer is to be served."""
     leads: Pending | None = None
     """This request's own computation, which others may wait for."""
+    keeps: Asked | None = None
+    """`asked`, to be kept at rest once it is answered."""
 
     @property
     def served(self) -> bool:
@@ -141,34 +143,40 @@ class Planner:
         if key in self.pending:  # the same prompt, under way: single flight joins them
             return
         assert plan.asked is not None
-        self.questions.add(plan.found.scope, plan.asked)
+        plan.keeps = self.questions.add(plan.found.scope, plan.asked)
         plan.leads = self.pending[key] = Pending(key, self._rng.random())
 
     def landed(self, plan: Plan, make: Callable[[], object]) -> None:
         """The answer that `plan` leads is there: who waits for it calls `make`."""
         if plan.leads is not None:
-            self._end(plan.leads)
-            plan.leads.future.set_result(make)
+            self._end(plan.leads, make)
 
     def failed(self, plan: Plan) -> None:
         """There will be no answer: who waits for it computes."""
-        if plan.leads is not None:
-            self._end(plan.leads)
+        if plan.leads is not None and not plan.leads.future.done():
             with self.lock:
-                self.questions.forget([plan.leads.key], at_rest=False)
-            plan.leads.future.set_result(None)
+                self.questions.forget_here([plan.leads.key])
+            self._end(plan.leads, None)
 
-    def _end(self, pending: Pending) -> None:
+    def joined(self, plan: Plan) -> None:
+        """Another caller computes this very prompt's answer after all: who waits for it asks again."""
+        if plan.leads is not None:
+            self._end(plan.leads, None)
+
+    def _end(self, pending: Pending, make: Make | None) -> None:
         with self.lock:
             if self.pending.get(pending.key) is pending:
                 del self.pending[pending.key]
+        if not pending.future.done():
+            pending.future.set_result(make)
 
     def forget(self, key: Key) -> None:
         """The answer to a stored question is gone."""
         with self.lock:
             if key in self.pending:
                 return
-            try:
-                self.questions.forget([key])
-            except TierError as error:
-                self._cache.events.emit(Failed("semantic", str(error), key))
+            self.questions.forget_here([key])
+        try:
+            self.questions.forget_at_rest([key])
+        except TierError as error:
+            self._cache.events.emit(Failed("semantic", str(error), key))

@@ -12,6 +12,7 @@ from blake3 import blake3
 
 from mmcache.calibration.base import Calibration, Decision, Verdict
 from mmcache.calibration.calibrated import Calibrated
+from mmcache.forks import Lock
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.likeness.base import Likeness, Nearness, WordDifference
 from mmcache.model.errors import CorruptFrameError
@@ -84,6 +85,7 @@ class Populations:
         self._learners: dict[tuple[bytes, str], Learner] = {}
         self._counted: Counter[tuple[bytes, str]] = Counter()
         self._since = 0
+        self._counting = Lock()
 
     def _calibration(self) -> Calibration:
         s = self._semantic
@@ -105,10 +107,9 @@ class Populations:
             self.catch_up(learner)
         return learner
 
-    def learn(self, learner: Learner, likeness: Likeness, decision: Decision, right: bool) -> None:
-        """A comparison came out `right` or not. Raises `TierError`."""
+    def judged(self, learner: Learner, likeness: Likeness, decision: Decision, right: bool) -> None:
+        """Append a comparison, for `catch_up` to learn from. Needs no lock. Raises `TierError`."""
         self._ledger.judged(learner.id, _encode(Outcome.of(likeness, decision, right)))
-        self.catch_up(learner)
 
     def catch_up(self, learner: Learner) -> None:
         """Learn what all processes have judged since, in the ledger's order. Raises `TierError`."""
@@ -123,17 +124,20 @@ class Populations:
             self.catch_up(learner)
 
     def count(self, learner: Learner, *names: str) -> None:
-        """Add one to counters of the report. Raises `TierError`."""
-        for name in names:
-            self._counted[learner.id, name] += 1
-        self._since += 1
-        if self._since >= COUNT_EVERY:
+        """Add one to counters of the report. Needs no lock. Raises `TierError`."""
+        with self._counting:
+            for name in names:
+                self._counted[learner.id, name] += 1
+            self._since += 1
+            due = self._since >= COUNT_EVERY
+        if due:
             self.flush()
 
     def flush(self) -> None:
-        """Write counters down. Raises `TierError`."""
-        if self._counted:
+        """Write counters down. Needs no lock. Raises `TierError`."""
+        with self._counting:
             counted, self._counted, self._since = self._counted, Counter(), 0
+        if counted:
             self._ledger.count(counted)
 
 

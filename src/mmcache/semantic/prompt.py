@@ -80,6 +80,8 @@ class Identified:
     """16 bytes each: what the answer rests on, see `source_id`."""
     editions: bytes
     """Which of them had changed, and how often, when this was identified."""
+    form: str
+    """What is stored: `value`, or `stream`, a list of chunks."""
 
     @property
     def kind(self) -> str:
@@ -120,6 +122,9 @@ class Identifier:
         """
         if not isinstance(prompt, Prompt):
             raise InvalidInputError(f"a Prompt is asked, not {type(prompt).__name__}: Prompt('What is it?')")
+        for name in ("pictures", "sounds"):
+            if not isinstance(getattr(prompt, name), list | tuple):
+                raise InvalidInputError(f"Prompt({name}=…) takes a list, also of one")
         bare = self.scopes.of(signature, tenant, namespace)
         salt = bare.salt
         words = identify(prompt.text, "text", salt=salt, memo=self.memo, options=self.options)
@@ -143,7 +148,7 @@ class Identifier:
         parts = (part.digest for part in (words, *pictures, *sounds))
         key = Key(scope.digest, _digest(salt, "answer", exact, *parts, self.changed(media)))
         sources = (*named, *media)
-        return Identified(prompt, scope, words, pictures, sounds, exact, key, sources, self.changed(sources))
+        return Identified(prompt, scope, words, pictures, sounds, exact, key, sources, self.changed(sources), form)
 
     def changed(self, sources: Sequence[bytes]) -> bytes:
         """The editions of those that ever changed."""

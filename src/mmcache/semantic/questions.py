@@ -50,6 +50,7 @@ class Questions:
         self._embedder = semantic.embedder_signature.digest
         self._shelves: dict[bytes, Shelves] = {}
         self._count = 0
+        self._dimensions: int | None = None
         self._upto = 0
         self.refresh()
 
@@ -69,7 +70,7 @@ class Questions:
             found.exact,
             found.words.digest,
             text,
-            _unit(self._semantic.embed(text)),
+            self._vector(self._semantic.embed(text)),
             tuple(part.digest for part in found.pictures),
             tuple(part.digest for part in found.sounds),
         )
@@ -83,6 +84,13 @@ class Questions:
             sounds.append(sound.describe(part.canonical(), rate) if listened_to else None)
         return Asked(entry, tuple(pictures), tuple(sounds))
 
+    def _vector(self, vector: Any) -> Floats:
+        found = _unit(vector)
+        if self._dimensions not in (None, len(found)):
+            raise InvalidInputError(f"the text embedding gave {len(found)} numbers, and {self._dimensions} before")
+        self._dimensions = len(found)
+        return found
+
     def find(self, scope: Scope, asked: Asked) -> list[Candidate]:
         """The nearest stored questions of `scope`; see `Shelves.find`."""
         shelves = self._shelves.get(scope.digest)
@@ -93,15 +101,25 @@ class Questions:
 
     # Keeping --------------------------------------------------------------------------------------------------------
 
-    def add(self, scope: Scope, asked: Asked) -> None:
-        """Find this one from now on, in this process."""
+    def add(self, scope: Scope, asked: Asked) -> Asked:
+        """Find this one from now on, in this process. What `keep` needs."""
         shelves = self._shelves.setdefault(scope.digest, Shelves())
+        new = shelves.new_sketches(asked)
+        self._put(shelves, asked)
+        return new
+
+    def _put(self, shelves: Shelves, asked: Asked) -> None:
+        self._count -= len(shelves)
         shelves.add(asked)
-        while len(shelves) > self._semantic.most_entries:
-            shelves.drop(shelves.oldest())
+        self._count += len(shelves)
+        while self._count > self._semantic.most_entries:
+            largest = max(self._shelves.values(), key=len)
+            largest.drop(largest.oldest())
+            self._count -= 1
 
     def keep(self, scope: Scope, asked: Asked) -> None:
-        """Find it after a restart and in other processes, too. Not where blocks are sealed: its words are not."""
+        """Find it after a restart and in other processes, too. Needs no lock. Not where blocks are sealed: words are
+        not."""
         if scope.chain.seals:
             return
         entry = asked.entry
@@ -116,13 +134,17 @@ class Questions:
         if (shelves := self._shelves.get(key.scope)) is not None:
             shelves.used(key)
 
-    def forget(self, keys: Sequence[Key], *, at_rest: bool = True) -> None:
-        """Their answers are gone."""
+    def forget_here(self, keys: Sequence[Key]) -> None:
+        """Their answers are gone, or there never were any."""
         for key in keys:
             if (shelves := self._shelves.get(key.scope)) is not None:
+                self._count -= len(shelves)
                 shelves.drop(key)
-        if at_rest:
-            self._ledger.forget(keys)
+                self._count += len(shelves)
+
+    def forget_at_rest(self, keys: Sequence[Key]) -> None:
+        """The same, in the ledger. Needs no lock."""
+        self._ledger.forget(keys)
 
     def entry(self, key: Key) -> Entry | None:
         """The stored question of an answer."""
@@ -146,14 +168,12 @@ class Questions:
         shelves = self._shelves.setdefault(key.scope, Shelves())
         if record.embedder != self._embedder or key in shelves:
             return
-        vector = _unit(np.frombuffer(record.vector, "<f4"))
+        vector = self._vector(np.frombuffer(record.vector, "<f4"))
         pictures = [None if raw is None else PictureSketch.from_bytes(raw) for _, raw in record.pictures]
         sounds = [None if raw is None else SoundSketch.from_bytes(raw) for _, raw in record.sounds]
         places = tuple(digest for digest, _ in record.pictures), tuple(digest for digest, _ in record.sounds)
         entry = Entry(key, record.exact, record.words, record.text, vector, *places)
-        shelves.add(Asked(entry, tuple(pictures), tuple(sounds)))
-        if len(shelves) > self._semantic.most_entries:
-            shelves.drop(shelves.oldest())
+        self._put(shelves, Asked(entry, tuple(pictures), tuple(sounds)))
 
 
 def _media(

@@ -65,7 +65,7 @@ class Streaming:
         if not inspect.isasyncgenfunction(answer):
             return await asyncio.to_thread(self.ask, prompt, answer, options)  # type: ignore[arg-type]
         meaning = self._meaning
-        plan = await asyncio.to_thread(meaning.plan, prompt, options, "stream", blocking=False)
+        plan = await meaning.plan_async(prompt, options, "stream")
         if plan is None:
             broadcast = Broadcast()
 
@@ -78,8 +78,9 @@ class Streaming:
             return joined
         if plan.follows is not None and (make := await meaning.follow_async(plan.follows)) is not None:
             return meaning.served_stream(plan, stored(make()))
-        canonical = await asyncio.to_thread(lambda: plan.found.canonical)
-        broadcast, mine = self._join(plan)
+        with meaning.leading(plan):
+            canonical = await asyncio.to_thread(lambda: plan.found.canonical)
+            broadcast, mine = self._join(plan)
 
         async def compute() -> Any:
             return await _pumped_async(answer, canonical, broadcast.push)
@@ -130,12 +131,14 @@ class Streaming:
         """The stream of this very prompt, and whether the caller must lead it."""
         with self._lock:
             broadcast = self._under_way.get(plan.found.key)
-            if broadcast is not None:
-                return broadcast, False
-            broadcast = self._under_way[plan.found.key] = Broadcast()
-        if plan.leads is not None:
+            mine = broadcast is None
+            if broadcast is None:
+                broadcast = self._under_way[plan.found.key] = Broadcast()
+        if not mine:
+            self._meaning.joined(plan)
+        elif plan.leads is not None:
             plan.leads.thread = 0  # it is computed in a thread of its own: the caller's may wait for it
-        return broadcast, True
+        return broadcast, mine
 
     def _leave(self, key: Key, broadcast: Broadcast) -> None:
         with self._lock:
