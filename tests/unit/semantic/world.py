@@ -85,7 +85,13 @@ def teach(ask: Callable[[Prompt], Any], model: Model, rounds: int = 400, start: 
         ask(Prompt(other, pictures=[picture(number)]))
 
 
-def trust(cache: Cache, texts: Sequence[str] = WORDINGS["animal"][:2], rounds: int = 4000, form: str = "ask") -> None:
+def trust(
+    cache: Cache,
+    texts: Sequence[str] = WORDINGS["animal"][:2],
+    rounds: int = 4000,
+    form: str = "ask",
+    tenant: str = "default",
+) -> None:
     """The same at once: as if `rounds` comparisons of these wordings, about pictures, had come out right."""
     model = Model()
     prompts = [Prompt(text, pictures=[picture(900)]) for text in texts]
@@ -94,10 +100,10 @@ def trust(cache: Cache, texts: Sequence[str] = WORDINGS["animal"][:2], rounds: i
     found = []
     for prompt in prompts:
         if form == "ask":
-            cache.ask(prompt, model, model=MODEL)
+            cache.ask(prompt, model, model=MODEL, tenant=tenant)
         else:
-            list(cache.ask_stream(prompt, model.stream, model=MODEL))
-        (key,) = planner.questions.about(identify(picture(900), "image", salt=_salt(cache)).digest)[-1:]
+            list(cache.ask_stream(prompt, model.stream, model=MODEL, tenant=tenant))
+        (key,) = planner.questions.about(identify(picture(900), "image", salt=_salt(cache, tenant)).digest)[-1:]
         found.append(key)
     (scope,) = {cache.scopes.require(key) for key in found}
     entries = [planner.questions.entry(key) for key in found]
@@ -112,6 +118,6 @@ def trust(cache: Cache, texts: Sequence[str] = WORDINGS["animal"][:2], rounds: i
             learner.calibration.learn(likeness, decision, True)
 
 
-def _salt(cache: Cache) -> bytes:
-    key = cache.key("", modality="text", signature=MODEL)
+def _salt(cache: Cache, tenant: str) -> bytes:
+    key = cache.key("", modality="text", signature=MODEL, tenant=tenant)
     return cache.scopes.require(key).salt
