@@ -137,3 +137,9 @@ def test_sudden_drift_is_noticed_after_a_few_catches(rate: float, most: int) -> 
     for _ in range(5000):
         assert not detector.observe(rng.random() < rate / 4)
     assert any(detector.observe(wrong=True) for _ in range(most))
+
+
+def test_the_one_inequality_that_the_proof_leaves_to_a_grid() -> None:
+    for step in range(10_001):
+        share = step / 10_000
+        assert (1 - share) * math.exp(BOLDNESS * share) + share * (1 - BOLDNESS) ** (1 - share) <= 1 + 1e-12
