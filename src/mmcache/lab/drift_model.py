@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mmcache.lab.drift_cards import Card, pixels
 from mmcache.lab.table import Progress
+from mmcache.model.errors import AssetError
 
 Floats = npt.NDArray[np.float32]
 
@@ -23,7 +24,10 @@ BATCH = 64
 
 
 def _network(classes: int) -> Any:
-    from torch import nn
+    try:
+        from torch import nn
+    except ImportError as error:
+        raise AssetError("the batch-norm network needs torch; run `python -m pip install 'mmcache[learn]'`") from error
 
     layers: list[Any] = []
     for before, after in ((3, 16), (16, 32), (32, WIDTH)):
@@ -92,13 +96,14 @@ class Tower:
 
 
 def train(known: list[Card], held_out: list[Card], seed: int, epochs: int, progress: Progress) -> tuple[Tower, float]:
-    """The tower, and its share of held-out cards named right (shape and colour, of 24 classes)."""
+    """The tower, and its share of held-out cards named right (shape and colour, of 24 classes). Raises `AssetError`."""
+    classes = tuple(sorted({f"{card.shape} {card.colour}" for card in (*known, *held_out)}))
+    _network(1)  # says so where torch is missing
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the same sums in the same order everywhere
     torch.manual_seed(seed)
-    classes = tuple(sorted({f"{card.shape} {card.colour}" for card in (*known, *held_out)}))
     tower = Tower(_network(len(classes)), classes)
     images = torch.from_numpy(pixels([card.picture() for card in known]))
     wanted = torch.tensor([classes.index(f"{card.shape} {card.colour}") for card in known])
