@@ -51,7 +51,7 @@ MEASURES = {
         "mm millimeter millimeters millimetre millimetres",
         "mi mile miles",
         "ft foot feet",
-        "in inch inches",
+        "inch inches",
         "kg kilogram kilograms kilo kilos",
         "g gram grams",
         "mg milligram milligrams",
@@ -127,6 +127,9 @@ SPELLINGS = {
     "pic": "picture",
 }
 """Words that may stand for each other in any question."""
+
+NO_PLURALS = frozenset(_each("news arms glasses goods customs species series means always perhaps mars james"))
+"""Words in s that mean something else without it, or nothing."""
 
 EMPTY = frozenset({"the", "an", "please", "kindly"})
 """Words that no answer hangs on. "a" too, before another word. All else counts: prepositions, pronouns, tenses."""

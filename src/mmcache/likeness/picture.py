@@ -32,6 +32,8 @@ LEAST_PIXELS = 28
 """A picture of fewer pixels a side matches nothing but itself."""
 MOST_ASPECT = 6.0
 """So does a picture that is longer than this times its width: its cells would hide too much."""
+MOST_SCALED = 4.0
+"""Times that one side may be longer than the other picture's: a thumbnail lacks what questions are asked about."""
 LEAST_COSINE = 0.7
 """Between the vectors of two pictures one of which may be a crop of the other; real crops keep above 0.85."""
 _VERSION = 1
@@ -185,6 +187,9 @@ def compare(asked: PictureSketch, stored: PictureSketch) -> Nearness:
     if asked == stored:
         return Nearness.REENCODED
     one, other = sorted((asked, stored), key=lambda s: (s.width, s.height, s.luma, s.chroma, s.alpha))
+    scale = other.width / one.width
+    if not 1 / MOST_SCALED <= scale <= MOST_SCALED:
+        return Nearness.UNLIKE
     side = min(one.side, other.side)
     first, second = planes_of(one, side), planes_of(other, side)
     cell = min(one.width, one.height, other.width, other.height) / side
@@ -192,7 +197,7 @@ def compare(asked: PictureSketch, stored: PictureSketch) -> Nearness:
         return Nearness.REENCODED
     if float(one.vector @ other.vector) < LEAST_COSINE:
         return Nearness.UNLIKE
-    stretch = (other.width * one.height) / (one.width * other.height)
+    stretch = scale * one.height / other.height
     return Nearness.TRIMMED if framing(first, second, stretch) is not None else Nearness.UNLIKE
 
 

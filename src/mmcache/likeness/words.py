@@ -22,6 +22,7 @@ from mmcache.likeness.lexicon import (
     MEASURES,
     MONTHS,
     NEGATIONS,
+    NO_PLURALS,
     ORDINALS,
     QUANTITIES,
     SPELLINGS,
@@ -117,7 +118,7 @@ class _Reader:
             elif kind == "number":
                 at = self._number(piece, at)
             elif kind == "quoted":
-                self._put(piece.strip("`\"'“”„«»‘’"), QUOTED)
+                self._put('"' + piece.strip("`\"'“”„«»‘’"), QUOTED)
             elif kind == "address":
                 kept = piece.rstrip(_CLOSING) or piece
                 self._put(kept, QUOTED)
@@ -217,7 +218,7 @@ def _special(word: str) -> bool:
 
 
 def _singular(word: str) -> str:
-    if len(word) < 4 or word[-1] != "s" or "'" in word or word.endswith(("ss", "us", "is")):
+    if len(word) < 4 or word[-1] != "s" or word in NO_PLURALS or "'" in word or word.endswith(("ss", "us", "is")):
         return word
     if word.endswith("ies") and not word.endswith(("eies", "aies")) and len(word) > 4:
         return word[:-3] + "y"
@@ -239,8 +240,8 @@ def _time(piece: str) -> str:
     hour, rest = figures[0], [*figures[1:], 0][: max(1, len(figures) - 1)]
     if half and 1 <= hour <= 12:
         hour = hour % 12 + (12 if half == "p" else 0)
-    elif half:
-        return "".join(piece.split()).casefold()
+    elif half or (1 <= hour <= 12 and piece[0] != "0"):  # 25 am; 3:00, of which nobody knows which half is meant
+        return "".join(piece.split()).casefold() + "?"
     return ":".join(f"{part:02}" for part in (hour, *rest))
 
 

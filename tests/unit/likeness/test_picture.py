@@ -200,9 +200,16 @@ def test_what_cannot_be_judged_is_like_nothing(picture: Any) -> None:
 
 
 def test_huge_pictures_are_sampled() -> None:
-    small, large = image(5, 400, 300), image(5, 2400, 1800)
+    large = image(5, 2400, 1800)
+    small = large.resize((800, 600), Image.Resampling.LANCZOS)
     assert nearness(small, large) is Nearness.REENCODED
     assert nearness(large.crop((120, 0, 2400, 1800)), small) is Nearness.TRIMMED
+
+
+def test_a_thumbnail_is_another_picture() -> None:
+    picture = image(5, 1200, 900)
+    assert nearness(picture.resize((400, 300), Image.Resampling.LANCZOS), picture) is Nearness.REENCODED
+    assert nearness(picture.resize((240, 180), Image.Resampling.LANCZOS), picture) is Nearness.UNLIKE
 
 
 def test_vectors_find_crops_and_copies() -> None:
