@@ -35,9 +35,9 @@ def size_name(size: int) -> str:
     return f"{size // 1000}k" if size < 1_000_000 else f"{size // 1_000_000}M"
 
 
-def cycled(call: Callable[[int, int], object], k: int) -> Callable[[], object]:
+def cycled(call: Callable[[int, int], object], k: int, queries: int = QUERIES) -> Callable[[], object]:
     """One query after the other, for ever."""
-    numbers = itertools.cycle(range(QUERIES))
+    numbers = itertools.cycle(range(queries))
     return lambda: call(next(numbers), k)
 
 
