@@ -384,6 +384,7 @@ INLINE void scan_plain(const Codes *c, uint64_t code, Search *s, uint32_t from) 
         if (distance <= s->radius) take(s, distance, c->labels[slot]);
     }
 }
+#define TOUCH 10.0f /* of a list, or of a code out of order */
 /* Multi-index hashing: whether it found all. Else looking at every code is cheaper; costs are in nanoseconds. */
 INLINE int probe(const Codes *c, uint64_t code, Search *s, float scan_cost) {
     float spent = 0, limit = scan_cost * (float)c->count;
@@ -392,7 +393,10 @@ INLINE int probe(const Codes *c, uint64_t code, Search *s, float scan_cost) {
         const uint16_t *masks = FLIPS + FLIPS_FROM[flips];
         int many = FLIPS_FROM[flips + 1] - FLIPS_FROM[flips];
         for (int p = 0; p < PARTS; p++) {
-            if (spent + (float)many * (3 + 3 * (float)c->count / PLACES) > limit) return 0;
+            int ends = s->radius <= 4 * flips + 3; /* with so many flips, as far as is known yet */
+            float parts = (float)(ends ? s->radius - 4 * flips - p + 1 : PARTS - p);
+            float next = parts * (float)many * (TOUCH + TOUCH * (float)c->count / PLACES);
+            if (spent + next > (ends ? limit : limit / 4)) return 0;
             const uint32_t *heads = c->heads + p * PLACES;
             uint32_t here = (uint32_t)(code >> 16 * p & 0xFFFF);
             for (int m = 0; m < many; m++) {
@@ -410,11 +414,11 @@ INLINE int probe(const Codes *c, uint64_t code, Search *s, float scan_cost) {
                         }
                         if (first) take(s, distance, c->labels[slots[i]]);
                     }
-                    spent += 3 * (float)used;
+                    spent += TOUCH * (float)used;
                     if (spent > limit) return 0;
                 }
             }
-            spent += 3 * (float)many;
+            spent += TOUCH * (float)many;
             /* Whatever was not met differs in more than `flips` bits up to this part, and in `flips` in each other. */
             if ((s->all || s->best.count == s->best.most) && s->radius <= 4 * flips + p) return 1;
         }
@@ -426,7 +430,7 @@ static void scan_0(const Codes *c, uint64_t code, Search *s) { scan_plain(c, cod
 static int probe_0(const Codes *c, uint64_t code, Search *s) { return probe(c, code, s, 2.0f); }
 #if X86
 AVX2 static void scan_1(const Codes *c, uint64_t code, Search *s) { scan_plain(c, code, s, 0); }
-AVX2 static int probe_1(const Codes *c, uint64_t code, Search *s) { return probe(c, code, s, 0.5f); }
+AVX2 static int probe_1(const Codes *c, uint64_t code, Search *s) { return probe(c, code, s, 0.7f); }
 AVX512 static void scan_2(const Codes *c, uint64_t code, Search *s) {
     const __m512i same = _mm512_set1_epi64((long long)code);
     uint32_t slot = 0;
@@ -449,7 +453,7 @@ AVX512 static void scan_2(const Codes *c, uint64_t code, Search *s) {
     }
     scan_plain(c, code, s, slot);
 }
-AVX512 static int probe_2(const Codes *c, uint64_t code, Search *s) { return probe(c, code, s, 0.25f); }
+AVX512 static int probe_2(const Codes *c, uint64_t code, Search *s) { return probe(c, code, s, 0.4f); }
 #endif
 
 static void search_codes(const Codes *c, uint64_t code, Search *s) {
