@@ -66,9 +66,12 @@ class Answers:
             looks = self._store.find(keys, stale=settled and self.mode == "on")
         return [self.count(key, look) for key, look in zip(keys, looks, strict=True)]
 
+    def check_open(self) -> None:
+        """Raises `TierClosedError`."""
+        self._store.memory.check_open()
+
     def find(self, key: Key, *, settled: bool = False) -> Lookup:
         """Like `look_up` of one key, for who sees to it that the outcome is counted: `count` or `count_near`."""
-        self._store.memory.check_open()
         return self._store.find([key], stale=settled and self.mode == "on")[0]
 
     def read(self, key: Key) -> Lookup:

@@ -105,6 +105,7 @@ class Meaning:
         """What is known about a request; None where the cache must step aside."""
         cache = self._cache
         check_options(options)
+        cache.answers.check_open()
         if options.get("bypass", False) or cache.mode == "off":
             return None
         try:

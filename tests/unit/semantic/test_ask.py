@@ -12,7 +12,7 @@ import pytest
 from tests.unit.semantic.world import MODEL, WORDINGS, Model, embed, picture, semantic, teach
 
 from mmcache import Cache
-from mmcache.model.errors import InvalidInputError, SettingsError
+from mmcache.model.errors import InvalidInputError, SettingsError, TierClosedError
 from mmcache.model.event import Failed, Missed, MissReason, NearHit
 from mmcache.semantic.prompt import Prompt
 from mmcache.semantic.settings import Semantic
@@ -263,6 +263,15 @@ def test_bad_input_is_told() -> None:
             Semantic(**changes)
     with pytest.raises(SettingsError, match="embedder"):
         Semantic(text=embed)
+
+
+def test_a_closed_cache_says_so() -> None:
+    with Cache() as cache:
+        cache.ask(Prompt("what?"), Model(), model=MODEL)
+    with pytest.raises(TierClosedError):
+        cache.ask(Prompt("what?"), Model(), model=MODEL)
+    with pytest.raises(TierClosedError):
+        cache.ask_stream(Prompt("what?"), Model().stream, model=MODEL)
 
 
 def test_the_model_is_given_canonical_pictures() -> None:
