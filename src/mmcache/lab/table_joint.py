@@ -131,7 +131,7 @@ class JointTable(Table):
         axes = figure.subplots()
         colours = ("#8793a6", "#444444", "#b5482f", "#d99a3d", "#2f7d5b", "#4878a8", "#9467bd")
         for (name, rates), colour in zip(self._curves.items(), colours, strict=True):
-            axes.plot(range(len(rates)), rates, color=colour, label=name)
+            axes.plot(range(0, len(rates), 20), rates[::20], color=colour, label=name)
         axes.axvline(len(next(iter(self._curves.values()))) / 2, color="black", linewidth=0.8, linestyle=":")
         axes.set_xlabel("requests; dotted: the corpus changes, or the process restarts")
         axes.set_ylabel("hit rate of the last 100, %")

@@ -48,36 +48,37 @@ class Tolerance:
     ) -> Tolerance | None:
         """The loosest tolerance of which at most `most_wrong` of the near hits are wrong, with this confidence.
 
-        Fixed-sequence testing (Angelopoulos et al., "Learn then Test", 2021): tolerances are tried from strict to
-        loose, each by an exact binomial test, and the first that fails ends it, so that trying many costs nothing.
-        First the pictures' gate is opened under equal words; then, on the observations with other words, the words'.
-        None where neither opens: too few observations, as a rule (0.02 at 0.95 needs 183 without an error). It holds
-        for requests like those observed; learn anew when they change. Raises `SettingsError`.
+        Both gates open together: aligned cosines mean the same in both. Fixed-sequence testing (Angelopoulos et al.,
+        "Learn then Test", 2021): least cosines are tried from strict to loose, each by an exact binomial test, and the
+        first that fails ends it, so that trying many costs nothing. It begins where there are enough observations to
+        pass at half the share (153 for 0.05 at 0.95); None where there never are, or where that first one fails. A
+        looser step is taken only where what it adds is itself within the share, and no gate is looser than the
+        farthest that was seen inside. The promise is for requests like those observed, and
+        for outcomes that do not hang together; learn anew when traffic changes. Raises `SettingsError`.
         """
         if not (0 < most_wrong < 1 and 0 < confidence < 1):
             raise SettingsError("most_wrong and confidence are shares between 0 and 1")
-        seen = list(observations)
-        miss = (1 - confidence) / 2  # two sequences share what may go wrong
-        picture = _loosest([(one.picture, one.wrong) for one in seen if one.text >= 1.0], most_wrong, miss)
-        least = 1.0 if picture is None else picture
-        others = [(one.text, one.wrong) for one in seen if one.text < 1.0 and one.picture >= least]
-        text = _loosest(others, most_wrong, miss)
-        if picture is None and text is None:
+        seen, found, tested = list(observations), list[Observation](), 0
+        for step in STEPS:
+            inside = [one for one in seen if min(one.picture, one.text) >= step]
+            count, wrong = len(inside), sum(one.wrong for one in inside)
+            # Where the sequence begins, and what it leaves out, depends on how many there are and never on outcomes.
+            if count == tested or _tail(int(count * most_wrong / 2), count, most_wrong) > 1 - confidence:
+                continue
+            if _tail(wrong, count, most_wrong) > 1 - confidence:
+                break
+            tested = count
+            # Stopping early breaks no promise: what is bad by itself does not hide behind the good before it.
+            if wrong - sum(one.wrong for one in found) <= most_wrong * (count - len(found)):
+                found = inside
+        if not found:
             return None
-        return Tolerance(least, 1.0 if text is None else text)
+        return Tolerance(_up(min(one.picture for one in found)), _up(min(one.text for one in found)))
 
 
-def _loosest(seen: list[tuple[float, bool]], most_wrong: float, miss: float) -> float | None:
-    found, held = None, 0
-    for step in STEPS:
-        inside = [wrong for cosine, wrong in seen if cosine >= step]
-        # Where the sequence begins, and what it leaves out, depends on how many there are and never on their outcomes.
-        if len(inside) == held or _tail(0, len(inside), most_wrong) > miss:
-            continue
-        if _tail(sum(inside), len(inside), most_wrong) > miss:
-            break
-        found, held = step, len(inside)
-    return found
+def _up(cosine: float) -> float:
+    """Rounded up to three digits: never looser."""
+    return min(1.0, math.ceil(cosine * 1000) / 1000)
 
 
 def _tail(wrong: int, count: int, share: float) -> float:

@@ -36,16 +36,40 @@ def test_too_few_observations_open_nothing() -> None:
     assert Tolerance.learned(seen(100, 0.9, 0.0)) is None
 
 
-def test_the_gate_opens_as_far_as_outcomes_are_right() -> None:
+def test_the_gates_open_as_far_as_outcomes_are_right() -> None:
     found = Tolerance.learned(seen(4000, 0.5, 0.8))
     assert found is not None
     assert 0.78 <= found.picture <= 0.85
     assert found.text == 1.0  # other words were never seen
-    words = [Observation(1.0, one.picture, one.wrong) for one in seen(4000, 0.5, 0.9)]
-    found = Tolerance.learned(words)
+    found = Tolerance.learned([Observation(1.0, one.picture, one.wrong) for one in seen(4000, 0.5, 0.9)])
     assert found is not None
     assert 0.88 <= found.text <= 0.95
     assert found.picture == 1.0
+
+
+def test_what_lies_inside_both_gates_is_what_was_tested() -> None:
+    random = np.random.default_rng(0)
+    both = [
+        Observation(float(picture), float(text), bool(min(picture, text) < 0.8))
+        for picture, text in random.uniform(0.5, 1, (6000, 2))
+    ]
+    found = Tolerance.learned(both, most_wrong=0.05)
+    assert found is not None
+    inside = [one for one in both if found.allows(one.picture, one.text)]
+    assert sum(one.wrong for one in inside) / len(inside) < 0.05
+    assert 0.77 <= min(found.picture, found.text) <= 0.81
+
+
+def test_what_is_bad_does_not_hide_behind_the_good() -> None:
+    good = [Observation(0.98, 0.98, False)] * 900
+    bad = [Observation(0.7, 0.7, number % 2 == 0) for number in range(40)]  # 20 of 940: within 5 % of all
+    assert Tolerance.learned([*good, *bad], most_wrong=0.05) == Tolerance(0.98, 0.98)
+
+
+def test_it_begins_where_half_the_share_would_pass() -> None:
+    right = [Observation(0.995, 0.995, False)]
+    assert Tolerance.learned(right * 152, most_wrong=0.05) is None
+    assert Tolerance.learned(right * 153, most_wrong=0.05) == Tolerance(0.995, 0.995)
 
 
 def test_wrong_everywhere_opens_nothing() -> None:
