@@ -40,8 +40,6 @@ SETS: Mapping[str, tuple[Callable[[], tuple[Concept, ...]], tuple[str, ...]]] = 
 }
 """Data set → its concepts, and the packages that they come from."""
 BATCH = 8
-PARTS = 4
-"""Stretches of time that a sound is pooled over, beside the whole."""
 _RECIPE = 1
 """Of the features; counts up when they change."""
 
@@ -146,13 +144,7 @@ def _encode_texts(texts: list[str]) -> Floats:
 
 
 def _encode_sounds(paths: list[Path]) -> Floats:
-    return np.stack([_pooled(_speech().encode(samples(path))) for path in paths])
-
-
-def _pooled(states: Floats) -> Floats:
-    """[n, 512] → mean of the whole, then of each of four stretches: [5 · 512]."""
-    stretches = [part.mean(axis=0) if len(part) else states.mean(axis=0) for part in np.array_split(states, PARTS)]
-    return np.concatenate([states.mean(axis=0), *stretches])
+    return np.stack([_speech().encode(samples(path)).mean(axis=0) for path in paths])
 
 
 def samples(path: Path) -> Floats:
