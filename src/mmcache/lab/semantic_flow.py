@@ -151,25 +151,28 @@ def _noisy(vector: Floats, amount: float, draw: np.random.Generator) -> Floats:
 # Coalescing ---------------------------------------------------------------------------------------------------------
 
 
-def calls(near: bool) -> int:
+def calls(near: bool, repeats: int) -> list[int]:
     """How often the model is called for `CALLERS` concurrent misses: identical, or in as many wordings of one meaning.
 
-    The neighbourhood is calibrated: a stream of nearly equal wordings has been right before.
+    The neighbourhood is calibrated: a stream of nearly equal wordings has been right before. Hits are drawn for checks
+    at the least share that there is, since a follower that checks is a second call.
     """
     draw = np.random.default_rng(0)
-    center = np.ones(384, np.float32)
-    book = {f"{_varied(number, 7)}{end}": center for number in range(WARM + 1) for end in ("", "?")}
-    for number in range(WARM + 1):
-        book[_varied(number, 7)] = _noisy(draw.standard_normal(384).astype(np.float32), 0.0, draw)
-        book[f"{_varied(number, 7)}?"] = _noisy(book[_varied(number, 7)], 0.02, draw)
-    fresh = _varied(WARM, 7)
-    wordings = [fresh + "?" * number for number in range(CALLERS)]
-    for text in wordings:
-        book[text] = _noisy(book[fresh], 0.02, draw)
+    names = [_varied(number, 7) for number in range(WARM + repeats)]
+    book = {name: _noisy(draw.standard_normal(384).astype(np.float32), 0.0, draw) for name in names}
+    for name in names:
+        book.update({name + "?" * n: _noisy(book[name], 0.02, draw) for n in range(1, CALLERS)})
+    with asking(book, 0.05, check_share=0.001) as ask:
+        for name in names[:WARM]:
+            for end in ("", "?", "??", "???"):
+                ask(name + end, lambda name=name: name)
+        return [_concurrently(ask, [name + "?" * n if near else name for n in range(CALLERS)]) for name in names[WARM:]]
+
+
+def _concurrently(ask: Callable[..., Reply], texts: Sequence[str]) -> int:
+    """Ask all at once; how many of them computed."""
     called = 0
-    lock = threading.Lock()
-    ready = threading.Barrier(CALLERS)
-    release = threading.Event()
+    lock, ready, release = threading.Lock(), threading.Barrier(len(texts)), threading.Event()
 
     def compute() -> str:
         nonlocal called
@@ -178,21 +181,16 @@ def calls(near: bool) -> int:
         release.wait(5.0)
         return "answer"
 
-    with asking(book, 0.05, check_share=0.01) as ask:
-        for number in range(WARM):
-            for end in ("", "?"):
-                ask(f"{_varied(number, 7)}{end}", lambda number=number: number)
+    def caller(text: str) -> Any:
+        ready.wait()
+        return ask(text, compute).value
 
-        def caller(place: int) -> Any:
-            ready.wait()
-            return ask(wordings[place] if near else fresh, compute).value
-
-        with ThreadPoolExecutor(CALLERS) as pool:
-            found = [pool.submit(caller, place) for place in range(CALLERS)]
-            _settled(lambda: called)
-            release.set()
-            if {one.result() for one in found} != {"answer"}:
-                raise AssertionError("callers that waited for one answer got others")
+    with ThreadPoolExecutor(len(texts)) as pool:
+        found = [pool.submit(caller, text) for text in texts]
+        _settled(lambda: called)
+        release.set()
+        if {one.result() for one in found} != {"answer"}:
+            raise AssertionError("callers that waited for one answer got others")
     return called
 
 

@@ -168,7 +168,7 @@ def coalescing(repeats: int) -> list[Row]:
     return [
         Row.of(
             f"calls/{name}", f"model calls for {CALLERS} concurrent misses, {words}", "calls", "lower",
-            [calls(near) for _ in range(repeats)], target=1.0,
+            calls(near, repeats), target=1.0,
         )
         for name, near, words in (
             ("identical", False, "identical"), ("near", True, "in as many wordings of a calibrated neighbourhood"),

@@ -211,7 +211,7 @@ def by_calibration(
     return tally
 
 
-def thresholds(corpus: Corpus, count: int = 40) -> list[float]:
+def thresholds(corpus: Corpus, count: int = 24) -> list[float]:
     """From where nothing is served to where nearly all is: quantiles of the cosine to the nearest other wording."""
     near = corpus.cosines - 3 * np.eye(len(corpus.texts), dtype=np.float32)
     shares = 1 - np.geomspace(0.001, 0.9, count)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mmcache.calibration.base import Calibration
 from mmcache.lab import semantic_picture_rows as pictures
 from mmcache.lab import semantic_rows as words
+from mmcache.lab import trust_rows
 from mmcache.lab.measure import busy, machine
 from mmcache.lab.semantic_serial import ASKED
 from mmcache.lab.semantic_stream import wordings
@@ -43,12 +44,12 @@ class SemanticTable(Table):
         warning = busy()
         skipped = pictures.Skipped()
         crowds = {
-            crowd: asked_by(crowd, 1500 if quick else None, progress) for crowd in (CROWDS[:1] if quick else CROWDS)
+            crowd: asked_by(crowd, 1200 if quick else None, progress) for crowd in (CROWDS[:1] if quick else CROWDS)
         }
         corpus = crowds[HOUSEHOLD]
         book = _book(corpus, progress)
         rows: list[Row] = pictures.blindness(
-            book.__getitem__, seeds, 150 if quick else 400, 20 if quick else 60,
+            book.__getitem__, seeds, 100 if quick else 250, 15 if quick else 40,
             ("gptcache/vqa", "gptcache/text", "litellm/semantic", "litellm/key", "langchain/key") if quick else None,
             skipped, progress,
         )  # fmt: skip
@@ -57,12 +58,13 @@ class SemanticTable(Table):
             errors = words.ERRORS[:1] if quick else words.ERRORS
             rows += words.paraphrases(crowd.name, asked, seeds, errors, rules(), progress)
         rows += words.near_misses(corpus, seeds[0], words.ERRORS[0], progress)
-        rows += pictures.serial_numbers(book.__getitem__, seeds, 300 if quick else 1200)
+        rows += pictures.serial_numbers(book.__getitem__, seeds, 200 if quick else 800)
         rows += pictures.coalescing(1 if quick else 5)
         rows += pictures.lookup_times(
             corpus.vectors, book.__getitem__, corpus.texts, STORED[:1] if quick else STORED,
             (200,) if quick else (1000, 4000), skipped, progress,
         )  # fmt: skip
+        rows += trust_rows.rows(quick, seeds, progress)
         return Result(
             self.name, quick, tuple(seeds), real(crowds), (*simulated(), *warning, *skipped.lines), tuple(rows)
         )
