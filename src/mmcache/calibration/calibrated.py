@@ -20,11 +20,11 @@ from mmcache.calibration.ledger import Ledger
 from mmcache.likeness.base import Likeness, Nearness
 from mmcache.model.errors import SettingsError
 
-LEVELS = (1 / 8, 1 / 3, 1.0, 2.0, 4.0, 8.0, 16.0)
+LEVELS = (1 / 10, 1 / 3, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Estimated P(wrong) ÷ max_error up to which a request belongs to each level, strict to loose."""
-CHAINS = (((2, 3, 4, 5, 6), 0.8), ((0, 1), 0.2))
+CHAINS = (((1, 2, 3, 4, 5, 6), 0.8), ((0,), 0.2))
 """(levels, share of α). Levels are opened in the order of a chain, each only while all before it in the chain pass."""
-ENTRY = 2
+ENTRY = 1
 """The level that is to open first."""
 FALL_BACK = 60
 """÷ max_error outcomes of the entry level, after which the other chain may open too. Not before: once anything is open,

@@ -6,14 +6,14 @@ from bisect import bisect_right
 
 from mmcache.likeness.base import Likeness, Nearness
 
-EDGES = (0.45, 0.55, 0.62, 0.68, 0.73, 0.77, 0.8, 0.83, 0.86, 0.885, 0.91, 0.93, 0.95, 0.97, 0.985)
-"""Cosines that part the bins."""
+FINE = 1.25
+"""Bins of 1 − cosine are in a constant ratio: embedders differ in how far apart they put what is unlike."""
+EDGES = tuple(1 - 0.8 / FINE**step for step in range(30))
+"""Cosines that part the bins, from 0.2 to 0.9988."""
 SAME_WORDS = len(EDGES) + 1
 BINS = SAME_WORDS + 1
 NEARS = 9
 WORDS = 64
-LARGEST = 4 * NEARS * WORDS * BINS
-"""Above every cell's number."""
 
 
 def comparable(likeness: Likeness) -> bool:
@@ -26,9 +26,11 @@ def nearness(likeness: Likeness) -> int:
     return 3 * likeness.picture + likeness.sound
 
 
-def cells(likeness: Likeness, near: int) -> tuple[int, int, int, int]:
-    """What this request is one of, from the coarsest to the finest; all numbers differ between the four."""
-    words = near * WORDS + likeness.words.value
-    text = SAME_WORDS if likeness.asked == likeness.stored else bisect_right(EDGES, likeness.text)
-    coarse = words * BINS + (SAME_WORDS if text == SAME_WORDS else text // 3)
-    return near << 2, words << 2 | 1, coarse << 2 | 2, (words * BINS + text) << 2 | 3
+def group(likeness: Likeness, near: int) -> int:
+    """Those that are as near and differ in the same kinds of words."""
+    return near * WORDS + likeness.words.value
+
+
+def text_bin(likeness: Likeness) -> int:
+    """0 (far apart) to `BINS` − 1 (the same words)."""
+    return SAME_WORDS if likeness.asked == likeness.stored else bisect_right(EDGES, likeness.text)

@@ -1,9 +1,8 @@
 """How likely is the stored answer wrong? A ranking from all outcomes so far; what it is worth is certified elsewhere.
 
-First what is generally so: estimates back off from the special to the general, each shrunk towards the one before it as
-by a Beta prior, m ← (wrong + s·m) ÷ (seen + s), over: how near pictures and sounds are; the words' difference with it;
-with it the text's similarity, coarse and fine. The strengths s are learned: of a few, the one that would have predicted
-outcomes best (prequential: Dawid 1984). On this score each neighbourhood, which is a stored wording at one nearness of
+First what is generally so at such a nearness of pictures and sounds and such a difference of words: a curve that falls
+with the texts' similarity (`curve`). Where nothing is known of a difference, what is so at that nearness counts, shrunk
+as by a Beta prior of one outcome. On this score each neighbourhood, which is a stored wording at one nearness of
 pictures and sounds, learns its own threshold, and on that each pair of wordings (`thresholds`): questions repeat over
 thousands of pictures, so "read the serial number" soon is refused where "what animal is it" is not. Memory is bounded;
 what was not taught longest is forgotten.
@@ -12,18 +11,13 @@ what was not taught longest is forgotten.
 from __future__ import annotations
 
 from array import array
-from math import log
 from typing import NamedTuple
 
-from mmcache.calibration.distance import cells, nearness
+from mmcache.calibration.curve import Curve
+from mmcache.calibration.distance import NEARS, WORDS, group, nearness, text_bin
 from mmcache.calibration.thresholds import Prior, predict, score, update
 from mmcache.likeness.base import Likeness
 
-STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-FIRST_STRENGTH = 2
-GENERAL = 4
-"""Parts of a likeness that are counted, coarse to fine."""
-FORGET_LOSS = 0.999
 SUSPENDED = 8
 """Right outcomes that a neighbourhood needs after a surprise; doubled with each further one."""
 EXPECTED = 0.5
@@ -59,25 +53,21 @@ class Evidence:
 
     def __init__(self, *, neighbourhoods: int, window: float) -> None:
         self._most, self._window = neighbourhoods, window
-        self.general: dict[int, list[float]] = {}
-        """[right, wrong] by cell."""
+        self.nears = [[0.0, 0.0] for _ in range(NEARS)]
+        """[right, wrong] by nearness."""
+        self.curves: dict[int, Curve] = {}
+        """By group."""
         self.records: dict[bytes, Record] = {}
         """By stored wording and nearness (17 bytes) and by pair (33), least lately taught first."""
         self.priors = (Prior(), Prior())
         """Of neighbourhoods, of pairs."""
-        self.losses = [[0.0] * len(STRENGTHS) for _ in range(GENERAL)]
-        self.strengths = [STRENGTHS[FIRST_STRENGTH]] * GENERAL
-        self.age = self.turn = 0
+        self.age = 0
 
     def weigh(self, likeness: Likeness) -> Weight:
         """What speaks for and against serving `likeness`, which must be comparable."""
         near = nearness(likeness)
-        wrong = 0.5
-        general = self.general
-        for strength, key in zip(self.strengths, cells(likeness, near), strict=True):
-            if (cell := general.get(key)) is None:
-                break
-            wrong = (cell[1] + strength * wrong) / (cell[0] + cell[1] + strength)
+        curve = self.curves.get(group(likeness, near))
+        wrong = curve.values[text_bin(likeness)] if curve is not None else self._usual(near)
         place, name = score(wrong), likeness.stored + _NEAR[near]
         record = self.records.get(name)
         if record is None:
@@ -98,17 +88,19 @@ class Evidence:
         generally so would be judged by what is not served, and look worse the more is.
         """
         stands_for = min(stands_for, MOST_STANDS_FOR)
-        near, self.turn = nearness(likeness), (self.turn + 1) % GENERAL
-        wrong = 0.5
-        for level, key in enumerate(cells(likeness, near)):
-            cell = self.general.get(key)
-            if cell is None:
-                self.general[key] = cell = [0.0, 0.0]
-            else:
-                wrong = self._judge(level, cell[0], cell[1], wrong, right)
-            cell[not right] += stands_for
-            if cell[0] + cell[1] > 20 * self._window:
-                cell[0], cell[1] = cell[0] / 2, cell[1] / 2
+        near = nearness(likeness)
+        kind, place = group(likeness, near), text_bin(likeness)
+        curve = self.curves.get(kind)
+        if curve is None:
+            self.curves[kind] = curve = Curve()
+            curve.fit(self._usual(near))
+        wrong = curve.values[place]
+        usual = self.nears[near]
+        usual[not right] += stands_for
+        if usual[0] + usual[1] > 20 * self._window:
+            usual[0], usual[1] = usual[0] / 2, usual[1] / 2
+        curve.add(place, right, stands_for, 20 * self._window)
+        curve.fit(self._usual(near))
         name = likeness.stored + _NEAR[near]
         record, wrong = self._teach(name, 0, wrong, right, stands_for)
         _, wrong = self._teach(likeness.asked + name, 1, wrong, right, stands_for)
@@ -129,8 +121,15 @@ class Evidence:
     def grow_old(self, kept: float = 0.25) -> None:
         """The world has changed: keep this share of all counts, and believe what is usual rather than what was."""
         self.age += 1
-        for cell in self.general.values():
-            cell[0], cell[1] = cell[0] * kept, cell[1] * kept
+        for usual in self.nears:
+            usual[0], usual[1] = usual[0] * kept, usual[1] * kept
+        for kind, curve in self.curves.items():
+            curve.fade(kept)
+            curve.fit(self._usual(kind // WORDS))
+
+    def _usual(self, near: int) -> float:
+        right, wrong = self.nears[near]
+        return (wrong + 0.5) / (right + wrong + 1.0)
 
     def _teach(self, name: bytes, kind: int, wrong: float, right: bool, stands_for: float) -> tuple[Record, float]:
         """One record's outcome at a score; the record, and the estimate it would have given."""
@@ -146,19 +145,6 @@ class Evidence:
         prior.follow(record.weights, record.seen, stands_for)
         record.seen = min(record.seen + 1, self._window)
         return record, estimate
-
-    def _judge(self, level: int, right: float, wrong: float, parent: float, was_right: bool) -> float:
-        """The estimate of this level, and how well each strength would have predicted the outcome."""
-        seen = right + wrong
-        if level != self.turn:  # each has its turn: strengths change slowly
-            strength = self.strengths[level]
-            return (wrong + strength * parent) / (seen + strength)
-        losses = self.losses[level]
-        for place, strength in enumerate(STRENGTHS):
-            estimate = (wrong + strength * parent) / (seen + strength)
-            losses[place] = FORGET_LOSS * losses[place] - log(1 - estimate if was_right else estimate)
-        strength = self.strengths[level] = STRENGTHS[losses.index(min(losses))]
-        return (wrong + strength * parent) / (seen + strength)
 
     def _freshen(self, record: Record, kind: int) -> None:
         """After the world changed, keep a tenth of the belief, the rest is what is usual; and begin to count anew."""

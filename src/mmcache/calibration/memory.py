@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from math import isfinite
 from struct import Struct
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mmcache.calibration.distance import LARGEST
-from mmcache.calibration.evidence import GENERAL, STRENGTHS, Record
+from mmcache.calibration.curve import Curve
+from mmcache.calibration.distance import BINS, NEARS, WORDS
+from mmcache.calibration.evidence import Record
 from mmcache.calibration.thresholds import GRID
 from mmcache.model.errors import CorruptFrameError
 
@@ -61,11 +61,9 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hits: int
     caught: list[int]
     age: int
-    turn: int
     priors: list[bytes]
-    losses: list[list[float]]
-    strengths: list[float]
-    general: dict[int, tuple[float, float]]
+    nears: list[tuple[float, float]]
+    curves: dict[int, tuple[list[float], list[float], list[float]]]
     records: list[_Record]
 
 
@@ -92,11 +90,9 @@ def pack(of: Calibrated) -> bytes:
             of.served_bound.hits,
             of.served_bound.caught,
             evidence.age,
-            evidence.turn,
             [_WEIGHTS.pack(*prior.weights) for prior in evidence.priors],
-            evidence.losses,
-            evidence.strengths,
-            {bits: (right, wrong) for bits, (right, wrong) in evidence.general.items()},
+            [(right, wrong) for right, wrong in evidence.nears],
+            {kind: (curve.right, curve.wrong, curve.values) for kind, curve in evidence.curves.items()},
             [
                 _Record(name, one.age, one.seen, one.right, one.owed, one.surprises, _WEIGHTS.pack(*one.weights))
                 for name, one in evidence.records.items()
@@ -134,17 +130,13 @@ def _check(into: Calibrated, state: _State) -> None:
         raise ValueError("tests")
     if not 0 <= state.hits < 1 << 60 or not all(0 <= count <= state.hits for count in state.caught):
         raise ValueError("hits")
-    shape = [len(STRENGTHS)] * GENERAL
-    if [len(losses) for losses in state.losses] != shape or not all(isfinite(x) for row in state.losses for x in row):
-        raise ValueError("losses")
-    if len(state.strengths) != GENERAL or not set(state.strengths) <= set(STRENGTHS):
-        raise ValueError("strengths")
-    if not all(0 <= count < MOST_COUNT for cell in state.general.values() for count in cell):
-        raise ValueError("outcomes")
-    if not all(0 <= cell < LARGEST for cell in state.general):
-        raise ValueError("cells")
-    if not 0 <= state.turn < GENERAL:
-        raise ValueError("turn")
+    if len(state.nears) != NEARS or not all(0 <= count < MOST_COUNT for near in state.nears for count in near):
+        raise ValueError("nearness")
+    for kind, (right, wrong, values) in state.curves.items():
+        if not 0 <= kind < NEARS * WORDS or not len(right) == len(wrong) == len(values) == BINS:
+            raise ValueError("curves")
+        if not all(0 <= count < MOST_COUNT for count in (*right, *wrong)) or not all(0 < at < 1 for at in values):
+            raise ValueError("a curve")
     if len(state.priors) != len(into.evidence.priors):
         raise ValueError("priors")
     for record in state.records:
@@ -161,12 +153,13 @@ def _check(into: Calibrated, state: _State) -> None:
 
 def _fill(into: Calibrated, state: _State) -> None:
     evidence = into.evidence
-    evidence.age, evidence.turn = state.age, state.turn
+    evidence.age = state.age
     for prior, weights in zip(evidence.priors, state.priors, strict=True):
         prior.weights = _weights(weights)
-    evidence.losses = [list(row) for row in state.losses]
-    evidence.strengths = list(state.strengths)
-    evidence.general = {bits: list(cell) for bits, cell in state.general.items()}
+    evidence.nears = [list(near) for near in state.nears]
+    for kind, (right, wrong, values) in state.curves.items():
+        evidence.curves[kind] = curve = Curve(right, wrong)
+        curve.values = values
     for one in state.records[-into.neighbourhoods :]:
         evidence.records[one.name] = record = Record(one.age, _weights(one.weights))
         record.seen, record.right, record.owed, record.surprises = one.seen, one.right, one.owed, one.surprises
