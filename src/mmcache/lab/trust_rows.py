@@ -43,13 +43,13 @@ CHANGES: dict[str, tuple[str, Bend]] = {
 
 
 def rows(quick: bool, seeds: Sequence[int], progress: Progress) -> list[Row]:
-    """All rows, ids from `trust/` on. About 20 s if `quick`, else some minutes."""
+    """All rows, ids from `trust/` on. Of a free core about 20 s if `quick`, else 3 minutes."""
     steps: list[Callable[[], list[Row]]] = [
-        lambda: certificates(24 if quick else 300),
+        lambda: certificates(20 if quick else 200),
         lambda: changes(2 if quick else 20),
-        lambda: adversaries(2 if quick else 20, 4000 if quick else 12_000),
-        lambda: lies(3 if quick else 20),
-        lambda: against_rivals(seeds[:1] if quick else seeds, 4000 if quick else 30_000),
+        lambda: adversaries(2 if quick else 12, 4000 if quick else 10_000),
+        lambda: lies(3 if quick else 12),
+        lambda: against_rivals(seeds[:1] if quick else seeds, 4000 if quick else 20_000),
         lambda: speed(quick),
     ]
     found: list[Row] = []
