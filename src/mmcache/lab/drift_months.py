@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mmcache.keys.drift import DriftMonitor, DriftSettings
 from mmcache.keys.drift.baseline import Baseline, look_tail
 from mmcache.keys.drift.stream import Watcher
-from mmcache.keys.drift.threshold import by_chance
+from mmcache.keys.drift.threshold import independent_thresholds
 
 Floats = npt.NDArray[np.float32]
 Draw = Callable[[int, int], Floats]
@@ -42,7 +42,8 @@ def repeated(pool: Floats, seed: int, run: int = 0) -> Draw:
         fresh = rng.random(count) < 0.5
         fresh[0] = True
         picks = order[rng.choice(len(pool), int(fresh.sum()), p=shares)]
-        return pool[picks[np.cumsum(fresh) - 1]]
+        rows: Floats = pool[picks[np.cumsum(fresh) - 1]]
+        return rows
 
     return draw
 
@@ -77,7 +78,7 @@ def by_chance_only(monitor: DriftMonitor, rows: Floats) -> DriftMonitor:
     settings, base = monitor.settings, baseline(monitor)
     coded = base.coded(base.project(rows), 0)
     short, long = (
-        by_chance(
+        independent_thresholds(
             coded, settings.bins, settings.window * windows, look_tail(settings, base.until - base.since, windows),
             settings.seed,
         )

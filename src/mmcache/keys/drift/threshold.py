@@ -1,13 +1,13 @@
 """Thresholds from the baseline itself, for a stated rate of false alarms.
 
 Under stationarity 2·n·KL is nearly χ² (Wilks, 1938), whose cube root is nearly normal (Wilson & Hilferty, 1931), so
-the far quantile comes from the mean and deviation of cube roots. These are measured twice, and the larger threshold
-counts:
+the far quantile comes from the mean and deviation of cube roots, and their skewness (Cornish & Fisher, 1938). These are
+measured twice, and the larger threshold counts:
 
-* on windows drawn at random from the baseline: what chance alone does to a window of this size;
-* on the baseline's own windows in their order, each against the rest of it: also what repeats, bursts and hours of
-  the day do. As few windows say little of their tail, this is a prediction bound (Student's t), and for the mean of
-  all projections one of logarithms.
+* on windows put together from short runs of the baseline (block bootstrap, Künsch, 1989): what chance does to a window
+  of this size, where samples come in visits and some come often;
+* on the baseline's own windows in their order, each against the rest of it: also what hours of the day do. As few
+  windows say little of their tail, this is a prediction bound (Student's t).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from mmcache.keys.drift.histogram import Codes, Counts, count, divergence
 
 Values = npt.NDArray[np.float64]
 
-DRAWS = 400
+DRAWS = 800
+RUN = 32
+"""Samples that are drawn together."""
 _LEAST_TAIL = 1e-12
 
 
@@ -44,41 +46,49 @@ def thresholds(coded: Codes, bins: int, window: int, tail: float, seed: int) -> 
 
     `coded`: the baseline's bins [n, K] in order of arrival; `window` divides n.
     """
-    return np.maximum(by_chance(coded, bins, window, tail, seed), in_order(coded, bins, window, tail))
-
-
-def by_chance(coded: Codes, bins: int, window: int, tail: float, seed: int) -> Values:
-    """The thresholds if samples were independent."""
     total = count(coded, bins)
-    drawn = np.stack(_drawn(coded, bins, window, total, seed)) * (1 + window / len(coded))  # the baseline is finite too
-    return _quantile(np.cbrt(drawn), [_normal(share) for share in tails(tail, coded.shape[1])], 0.0)
-
-
-def in_order(coded: Codes, bins: int, window: int, tail: float) -> Values:
-    """The thresholds that the baseline's own windows ask for, each against the rest of it."""
-    total = count(coded, bins)
+    shares = tails(tail, coded.shape[1])
+    drawn = np.cbrt(_drawn(coded, bins, window, RUN, seed))
+    skew = _skewness(drawn)
+    by_chance = _quantile(drawn, np.array([_normal(share) for share in shares]), skew)
     step = min(window, max(1, len(coded) // 64))
     starts = range(0, len(coded) - window + 1, step)
     parts = [count(coded[start : start + window], bins) for start in starts]
-    own = np.stack([statistics(part, total - part) for part in parts])
+    own = np.cbrt(np.stack([statistics(part, total - part) for part in parts]))
     independent = len(coded) // window
-    far = [_student(share, independent - 1) for share in tails(tail, coded.shape[1])]
-    found = _quantile(np.cbrt(own), far, 1 / independent)
-    logs = np.log(own[:, -1])  # repeats make the mean of all skew to the right, more than a cube root takes away
-    found[-1] = max(found[-1], np.exp(logs.mean() + far[-1] * logs.std(ddof=1) * np.sqrt(1 + 1 / independent)))
-    return found
+    far = np.array([_student(share, independent - 1) for share in shares]) * np.sqrt(1 + 1 / independent)
+    return np.asarray(np.maximum(by_chance, _quantile(own, far, skew)), np.float64)
 
 
-def _drawn(coded: Codes, bins: int, window: int, total: Counts, seed: int) -> list[Values]:
-    rng = np.random.default_rng(seed)
-    drawn = (rng.integers(0, len(coded), window) for _ in range(DRAWS))
-    return [statistics(count(coded[rows], bins), total) for rows in drawn]
+def independent_thresholds(coded: Codes, bins: int, window: int, tail: float, seed: int) -> Values:
+    """The thresholds if samples were independent of each other, as a textbook has it: what the lab compares with."""
+    drawn = np.cbrt(_drawn(coded, bins, window, 1, seed))
+    far = np.array([_normal(share) for share in tails(tail, coded.shape[1])])
+    return _quantile(drawn, far, _skewness(drawn))
 
 
-def _quantile(roots: Values, distances: list[float], extra: float) -> Values:
-    """(mean + distance · deviation · √(1 + extra))³, column by column."""
-    deviation = roots.std(0, ddof=1) * np.sqrt(1 + extra)
-    return np.asarray((roots.mean(0) + np.array(distances) * deviation) ** 3)
+def _drawn(coded: Codes, bins: int, window: int, run: int, seed: int) -> Values:
+    """[draws, K + 1]: statistics of windows put together from runs of `run` samples of the baseline."""
+    rng, total = np.random.default_rng(seed), count(coded, bins)
+    run = min(run, window)
+    found = []
+    for _ in range(DRAWS):
+        starts = rng.integers(0, len(coded) - run + 1, -(-window // run))
+        rows = (starts[:, None] + np.arange(run)).ravel()[:window]
+        found.append(statistics(count(coded[rows], bins), total))
+    return np.stack(found) * (1 + window / len(coded))  # the baseline is finite too
+
+
+def _skewness(roots: Values) -> Values:
+    """[K + 1], at least 0: a tail is never taken to be shorter than the normal one."""
+    deviation = np.maximum(roots.std(0), np.finfo(np.float64).tiny)
+    return np.asarray(np.maximum(0.0, (((roots - roots.mean(0)) / deviation) ** 3).mean(0)), np.float64)
+
+
+def _quantile(roots: Values, far: Values, skew: Values) -> Values:
+    """The cube of the quantile that lies `far` deviations out, were `roots` normal, corrected for their skewness."""
+    corrected = far + skew * (far**2 - 1) / 6
+    return np.asarray((roots.mean(0) + corrected * roots.std(0, ddof=1)) ** 3)
 
 
 def _normal(tail: float) -> float:
