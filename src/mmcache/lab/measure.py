@@ -109,13 +109,16 @@ def memcpy(nbytes: int) -> Callable[[], object]:
     return lambda: np.copyto(target, source)
 
 
-COMPILED = ("mmcache.codecs._kernels", "mmcache.tiers._hit_index", "mmcache.policies._auto")
+COMPILED = ("mmcache.codecs._kernels", "mmcache.near._near", "mmcache.tiers._hit_index", "mmcache.policies._auto")
 
 
 def machine() -> str:
     """One line on what the figures were measured on."""
     compiled = accelerated() and all(
-        map(find_spec, ("mmcache.codecs._kernels", "mmcache.tiers._hit_index", "mmcache.policies._auto"))
+        map(
+            find_spec,
+            ("mmcache.codecs._kernels", "mmcache.near._near", "mmcache.tiers._hit_index", "mmcache.policies._auto"),
+        )
     )
     return (
         f"{os.cpu_count()} cores {platform.machine()}, {platform.system()}, "

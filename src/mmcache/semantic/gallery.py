@@ -23,7 +23,7 @@ S = TypeVar("S", bound=Sketch)
 
 LEAST_COSINE = 0.85
 """Between the sketches' vectors, for two inputs to be compared at all: slight crops of pictures keep above it."""
-MOST_COMPARED = 4
+MOST_COMPARED = 8
 """The nearest ones. Searching for the crop that one may be of another takes milliseconds each."""
 
 
