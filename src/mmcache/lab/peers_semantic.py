@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import base64
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -23,8 +22,6 @@ from mmcache.model.errors import AssetError
 INSTALL = "python -m pip install 'mmcache[semantic-peers]'"
 MOST_STORED = 1 << 20
 """GPTCache keeps 1 000 answers by default."""
-OFFLINE = ("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-"""LiteLLM would else ask the network for prices when it is imported."""
 LITELLM_THRESHOLD = 0.8
 """`similarity_threshold` of the example in LiteLLM's documentation."""
 
@@ -151,7 +148,6 @@ class LiteLLM:
 
     def __init__(self) -> None:
         need("litellm")
-        os.environ.setdefault(*OFFLINE)
         from litellm.caching.caching import Cache
 
         self.cache = Cache(type="local")
@@ -177,7 +173,6 @@ class LiteLLMSemantic:
 
     def __init__(self, text: TextVector) -> None:
         need("litellm")
-        os.environ.setdefault(*OFFLINE)
         self._text = text
         self._vectors: list[Any] = []
         self._replies: list[str] = []
