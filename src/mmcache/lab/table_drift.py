@@ -57,9 +57,6 @@ class DriftTable(Table):
         "alarm. Moves of ±0.01 mostly go unnoticed, though a key of 5 decimals is lost by them."
     )
 
-    def __init__(self) -> None:
-        self._power: list[tuple[float, list[float]]] = []
-
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Build a world a seed, move it, watch it. Raises `AssetError`."""
         worlds = [drift_bench.build(seed, QUICK if quick else FULL, progress) for seed in seeds]
@@ -128,8 +125,6 @@ class DriftTable(Table):
             )  # fmt: skip
             share = 100 * float(np.mean([one.found for one in found]))
             yield Row.of(f"power/{name}", f"raised within {PATIENCE} requests: {words}", "%", "higher", share)
-            if name.startswith("bn-shift-"):
-                self._power.append((float(name.removeprefix("bn-shift-")), [one.requests for one in found]))
 
     def plot(self, result: Result, figure: Figure) -> None:
         """Hit rates by move; delay by strength of the move."""
@@ -142,11 +137,13 @@ class DriftTable(Table):
         left.axhline(rows["none/naive"].ours or 0.0, color="#333333", linewidth=0.8, label="nothing moved")
         left.set_xticks(range(len(MOVES)), list(MOVES), fontsize=8)
         left.set_ylabel("hits just after the move, %")
-        left.legend(frameon=False, fontsize=8, loc="lower left")
-        strengths = [strength for strength, _ in self._power]
-        for share, style in ((0.1, ":"), (0.5, "-"), (0.9, ":")):
-            delays = [percentile(found, share) for _, found in self._power]
-            right.plot(strengths, delays, style, color="#2f7d5b", marker="o" if share == 0.5 else "")
+        left.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        delays = [rows[f"delay/bn-shift-{strength}"] for strength in STRENGTHS]
+        right.plot(STRENGTHS, [row.ours for row in delays], "o-", color="#2f7d5b")
+        for side in (0, 1):
+            right.plot(
+                STRENGTHS, [row.spread[side] if row.spread else row.ours for row in delays], ":", color="#2f7d5b"
+            )
         right.set_xscale("log")
         right.set_yscale("log")
         right.axhline(PATIENCE, color="#b5482f", linewidth=0.8)
