@@ -23,7 +23,7 @@ from mmcache.model.errors import InvalidInputError
 Cell = tuple[int, int]
 """row, column."""
 
-THRESHOLD = 0.4
+THRESHOLD = 0.2
 NEAR = 0.7
 
 

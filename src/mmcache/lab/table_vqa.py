@@ -41,7 +41,7 @@ KINDS = ("colour", "shape", "is there", "is there not")
 WHERE = "what shape is in the image?"
 POINTED = 300
 """Pictures of the pointing game."""
-PAINTED = 60
+PAINTED = 40
 DRAWINGS = {
     "new drawing": "a taught emoji in a style never seen",
     "new concept": "an emoji never seen, in a taught style",
@@ -133,10 +133,10 @@ def _answers(model: VisionLanguage, eyes: Eyes, pictures: int, seeds: Sequence[i
 
 
 def _shuffled(questions: Sequence[Asked], answer: Answer, pictures: int, seed: int) -> Marked:
-    """A quarter of the pictures' questions, each asked of another picture."""
+    """A tenth of the pictures' questions, each asked of another picture."""
     order = np.random.default_rng(seed).permutation(pictures)
     shown = {int(one): int(other) for one, other in zip(order, np.roll(order, 1), strict=True)}
-    some = {int(one) for one in order[: max(1, pictures // 4)]}
+    some = {int(one) for one in order[: max(1, pictures // 10)]}
     return mark([one for one in questions if one.picture in some], answer, shown)
 
 

@@ -71,7 +71,7 @@ def test_steps_in_numpy_are_the_batch_in_torch(tokens: npt.NDArray[np.float32]) 
     torch = pytest.importorskip("torch")
     from mmcache.lab.models.vlm import train
 
-    decoder, pieces = small(), [5, 9, ANSWER, 7]
+    decoder, pieces = small(), [5, 9, ANSWER, 5]
     state = State.of(decoder.look(tokens))
     ours = np.stack([decoder.step(state, piece) for piece in pieces])
     weights = {name: torch.from_numpy(value) for name, value in decoder.weights.items()}

@@ -58,12 +58,12 @@ def facts(split: Split) -> dict[int, tuple[str, str]]:
         if kind(one.question) in ("colour", "shape"):
             found.setdefault(one.picture, {})[kind(one.question)] = one.answer
         elif one.answer == ("no" if kind(one.question) == "is there not" else "yes"):
-            named = _named(one.question)
-            found.setdefault(one.picture, {})["shape" if named in SHAPES else "colour"] = named
+            word = named(one.question)
+            found.setdefault(one.picture, {})["shape" if word in SHAPES else "colour"] = word
     return {picture: (of["colour"], of["shape"]) for picture, of in sorted(found.items()) if len(of) == 2}
 
 
-def _named(question: str) -> str:
+def named(question: str) -> str:
     """The colour or shape that a yes-or-no question names."""
     words = question.rstrip("?").split()
     return next(word for word in (*SHAPES, *COLOURS) if word in words)

@@ -32,6 +32,8 @@ class State:
     seen: Seen
     past: list[tuple[list[Floats], list[Floats]]]
     """A layer each: keys and values of the pieces so far, float32 [heads, channels a head]."""
+    pieces: set[int] = field(default_factory=set)
+    """All so far: one that comes again is marked, so that what is seen can be compared with what was asked."""
     attention: list[Floats] = field(default_factory=list)
     """A piece each: float32 [256], the cross-attention of the last layer, mean over heads; sums to 1."""
 
@@ -76,6 +78,9 @@ class Decoder:
             raise InvalidInputError(f"question and answer have more than {self.longest} pieces; ask something shorter")
         w = self.weights
         x = w["embedding"][piece] + w["positions"][place]
+        if piece in state.pieces:
+            x = x + w["again"]
+        state.pieces.add(piece)
         seen = np.zeros(PATCHES, np.float32)
         for layer in range(self.layers):
             keys, values = state.past[layer]
@@ -126,6 +131,7 @@ def shapes(pieces: int, layers: int, width: int, longest: int) -> dict[str, tupl
     found: dict[str, tuple[int, ...]] = {
         "embedding": (pieces, width),
         "positions": (longest, width),
+        "again": (width,),
         "patch": (CHANNELS, width),
         "patch.bias": (width,),
         "patch.norm": (width,),

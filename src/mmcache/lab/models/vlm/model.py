@@ -14,7 +14,7 @@ from PIL import Image
 from mmcache.lab.models.image import ImageEncoder
 from mmcache.lab.models.vlm.decoder import Decoder, Seen, State
 from mmcache.lab.models.vlm.weights import FILE, digest, load
-from mmcache.lab.models.vlm.words import ANSWER, DESCRIBE, END, SPECIAL, START, Words
+from mmcache.lab.models.vlm.words import ANSWER, DESCRIBE, END, START, WEIGH, Words
 from mmcache.model.errors import InvalidInputError
 from mmcache.model.signature import Signature
 
@@ -91,7 +91,9 @@ class VisionLanguage:
     def answers(self, picture: Image.Image | Floats, questions: Sequence[str | None]) -> list[str]:
         """As `answer` (None: as `describe`), for many questions about one picture, which is read once."""
         words, seen = self._loaded[1], self._look(picture)
-        return [words.decode(self._pieces(*self._begin(seen, question)[:2])) for question in questions]
+        return [
+            words.decode(piece for piece, _ in self._pieces(*self._begin(seen, question)[:2])) for question in questions
+        ]
 
     def describe(self, picture: Image.Image | Floats) -> str:
         """What it takes the picture to be, in a few words."""
@@ -104,7 +106,7 @@ class VisionLanguage:
         """
         words = self._loaded[1]
         begun = False
-        for piece in self._pieces(*self._begin(self._look(picture), question)[:2]):
+        for piece, _ in self._pieces(*self._begin(self._look(picture), question)[:2]):
             text = words.pieces[piece].replace(START, " ")
             yield text if begun else text.lstrip()
             begun = True
@@ -118,19 +120,17 @@ class VisionLanguage:
         words = self._loaded[1]
         state, logits, asked, places = self._begin(self._look(picture), question)
         found = list(self._pieces(state, logits))
-        last = len(asked) - 1
-        for piece in found:
+        # Where each word's pieces were seen: the question's as they were read, the answer's as they were chosen.
+        seen, last = list(enumerate(places)), len(asked) - 1
+        for piece, chosen in found:
             last += words.pieces[piece].startswith(START) or last < len(asked)
-            places.append(last)
-        # What chose a piece was seen one position before it; the mark between question and answer belongs to no word.
-        begin = len(state.attention) - len(found)
-        seen = [*state.attention[: len(places) - len(found)], *state.attention[begin - 1 : begin - 1 + len(found)]]
+            seen.append((chosen, last))
         total = last + 1
         maps = np.zeros((total, SIDE * SIDE), np.float32)
-        for place, share in zip(places, seen, strict=True):
-            maps[place] += share
+        for position, word in seen:
+            maps[word] += state.attention[position]
         maps /= np.maximum(maps.sum(axis=1, keepdims=True), np.float32(1e-12))
-        answer = words.decode(found)
+        answer = words.decode(piece for piece, _ in found)
         return Reading(answer, (*asked, *answer.split()), len(asked), maps.reshape(total, SIDE, SIDE))
 
     # Steps ----------------------------------------------------------------------------------------------------------
@@ -156,16 +156,20 @@ class VisionLanguage:
             logits = decoder.step(state, piece)
         return state, logits, asked, places
 
-    def _pieces(self, state: State, logits: Floats) -> Iterator[int]:
-        """Greedily, until the end or `LONGEST_ANSWER`. Special pieces are no words and never chosen, the end apart."""
-        decoder = self._loaded[0]
-        banned = [piece for piece in range(len(SPECIAL)) if piece != END]
+    def _pieces(self, state: State, logits: Floats) -> Iterator[tuple[int, int]]:
+        """The answer's pieces, chosen greedily, each with the position that it was chosen at; what is weighed before a
+        yes or no is left out. Until the end, or `LONGEST_ANSWER`.
+        """
+        decoder, weighing = self._loaded[0], False
         for _ in range(LONGEST_ANSWER):
-            logits[banned] = -np.inf
-            piece = int(logits.argmax())
+            logits[[DESCRIBE, WEIGH, END] if weighing else [DESCRIBE, ANSWER]] = -np.inf
+            piece, chosen = int(logits.argmax()), len(state.attention) - 1
             if piece == END:
                 return
-            yield piece
+            if piece in (WEIGH, ANSWER):
+                weighing = piece == WEIGH
+            elif not weighing:
+                yield piece, chosen
             logits = decoder.step(state, piece)
 
 

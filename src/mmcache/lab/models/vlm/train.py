@@ -7,6 +7,7 @@ Fixed seed; the frozen tokens are computed once (see `tokens.py`). Adam with dec
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
@@ -24,8 +25,8 @@ from mmcache.lab.models.vlm.weights import FILE, save
 from mmcache.lab.models.vlm.words import Words, learn
 
 SEED = 0
-WIDTH, LAYERS, HEADS, LONGEST, VOCABULARY = 128, 2, 4, 40, 800
-BATCH, RATE, DROPOUT, STEPS = 16, 2e-3, 0.1, 1200
+WIDTH, LAYERS, HEADS, LONGEST, VOCABULARY = 96, 2, 4, 40, 800
+BATCH, RATE, DROPOUT, STEPS = 16, 2e-3, 0.05, 900
 TURNS = (0, 0, 1)
 """Which lesson a step is of: two of shapes, one of emoji."""
 MADE = (
@@ -43,14 +44,24 @@ class Lesson:
         self.tokens = tokens
         self.per_picture = per_picture
         self.examples = [[one.pieces(words) for one in of] for of in examples]
+        self.usable = np.flatnonzero([bool(of) for of in examples])
+        # Most questions have an answer that is right most of the time. Drawn as they come, they teach that alone for
+        # long; so the rarer answers to a question are drawn more often.
+        counts = Counter((one.question, one.answer) for of in examples for one in of)
+        weights = [np.array([counts[one.question, one.answer] ** -0.5 for one in of]) for of in examples]
+        self.shares = [of / of.sum() if of.size else of for of in weights]
 
     def draw(self, random: np.random.Generator) -> tuple[Any, Any, Any]:
         """tokens [b, 256, 384], pieces [b, s, l], and where the loss counts [b, s, l - 1]."""
         import torch
 
-        chosen = random.choice(len(self.examples), BATCH, replace=False)
+        chosen = random.choice(self.usable, BATCH, replace=False)
         drawn = [
-            [self.examples[one][i] for i in random.choice(len(self.examples[one]), self.per_picture)] for one in chosen
+            [
+                self.examples[one][i]
+                for i in random.choice(len(self.examples[one]), self.per_picture, p=self.shares[one])
+            ]
+            for one in chosen
         ]
         longest = max(len(pieces) for of in drawn for pieces, _ in of)
         ids = np.zeros((BATCH, self.per_picture, longest), np.int64)
@@ -81,7 +92,9 @@ def forward(w: dict[str, Any], tokens: Any, ids: Any, dropout: float) -> Any:
 
     b, s, length = ids.shape
     patches = normal(drop(tokens) @ w["patch"] + w["patch.bias"], w["patch.norm"])
-    x = drop(w["embedding"][ids] + w["positions"][:length])
+    same = ids[..., :, None] == ids[..., None, :]
+    again = same.tril(-1).any(-1, keepdim=True)
+    x = drop(w["embedding"][ids] + w["positions"][:length] + again * w["again"])
     for layer in range(LAYERS):
         y = normal(x, w[f"{layer}.self.norm"])
         q, k, v = (heads(y @ w[f"{layer}.self.{part}"]) for part in ("query", "key", "value"))
@@ -108,7 +121,7 @@ def start(pieces: int) -> dict[str, Any]:
         elif name.endswith("bias"):
             first = torch.zeros(shape)
         else:
-            spread = 0.02 if name in ("embedding", "positions") else shape[0] ** -0.5
+            spread = 0.02 if name in ("embedding", "positions", "again") else shape[0] ** -0.5
             first = torch.randn(shape) * spread
         found[name] = first.requires_grad_()
     return found

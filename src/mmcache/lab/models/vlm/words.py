@@ -15,8 +15,9 @@ from itertools import pairwise
 
 from mmcache.model.errors import InvalidInputError
 
-SPECIAL = ("<end>", "<answer>", "<describe>")
-END, ANSWER, DESCRIBE = range(len(SPECIAL))
+SPECIAL = ("<end>", "<answer>", "<describe>", "<weigh>")
+END, ANSWER, DESCRIBE, WEIGH = range(len(SPECIAL))
+"""`WEIGH` begins what is not shown, what the picture has of the kind that is asked about; `ANSWER` ends it."""
 START = "▁"
 """Marks the first piece of a word."""
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
