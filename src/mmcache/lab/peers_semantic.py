@@ -1,8 +1,8 @@
 """Other people's answer caches, as they are: GPTCache's recipes for questions about pictures, LiteLLM, LangChain.
 
 Each runs its own code with our embeddings where it takes any. They are imported here only (`mmcache[semantic-peers]`).
-Run with `LITELLM_LOCAL_MODEL_COST_MAP=True`: LiteLLM else asks the network for prices when it is imported, for 20 s where
-there is none.
+Run with `LITELLM_LOCAL_MODEL_COST_MAP=True`: LiteLLM else asks the network for prices when it is imported, and for 20 s
+where there is none.
 """
 
 from __future__ import annotations
