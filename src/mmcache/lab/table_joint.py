@@ -48,7 +48,8 @@ class JointTable(Table):
     title: ClassVar[str] = "Retrieval by picture and words: hit rate, wrong hits and cold gap of each way to key it"
     remark: ClassVar[str] = (
         "A lookup hits when the store is not asked. All strategies try the exact joint key first and then seek a near "
-        "query under one tolerance, a gate for each modality; `vision` commits to the nearest known picture and then "
+        "query under one tolerance, a gate for each modality, without another number, negation, quotation or name; "
+        "`vision` commits to the nearest known picture and then "
         "looks at what was asked of it, `text` the other way round, `joint` looks at pairs. How the published "
         "strategies are defined is not known, and how often requests repeat is made up here: compare the rows with "
         "each other. `published-key` (SHA-256 of rounded embeddings) hits as often as the exact key, since equal files "
@@ -264,4 +265,4 @@ def _scan_rows(quick: bool) -> Iterator[Row]:
 
 def _query(number: int, picture: object, text: object) -> Query:
     name = number.to_bytes(16, "big")
-    return Query(name, bytes(16), K, {}, b"p" + name, b"t" + name, (picture, text))  # type: ignore[arg-type]
+    return Query(name, bytes(16), K, {}, b"p" + name, b"t" + name, "", (picture, text))  # type: ignore[arg-type]

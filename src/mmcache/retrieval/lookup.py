@@ -257,7 +257,7 @@ class Retrieval:
 
         def query() -> Query:
             group = blake3(rest).digest(length=16)
-            return Query(digest, group, k, arguments, *asked.keys, asked.vectors())
+            return Query(digest, group, k, arguments, *asked.keys, words or "", asked.vectors())
 
         answers = self._cache.answers
         look = answers.look_up([key], settled=True)[0]

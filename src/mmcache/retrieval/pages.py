@@ -33,6 +33,7 @@ def _page(queries: list[Query]) -> dict[str, Any]:
             "group": query.group.hex(),
             "k": query.k,
             "arguments": dict(query.arguments),
+            "words": query.words,
             "keys": [None if key is None else key.hex() for key in (query.picture, query.text)],
         }
         for query in queries
@@ -53,5 +54,5 @@ def queries(page: Mapping[str, Any]) -> Iterator[Query]:
         ]
         yield Query(
             bytes.fromhex(name["digest"]), bytes.fromhex(name["group"]), name["k"], name["arguments"],
-            keys[0], keys[1], (found[0], found[1]),
+            keys[0], keys[1], name["words"], (found[0], found[1]),
         )  # fmt: skip

@@ -15,12 +15,18 @@ import numpy.typing as npt
 
 from mmcache.forks import Lock
 from mmcache.keys.joint import Alignment, Codes, Floats, Statistics, hamming, radius
+from mmcache.likeness.base import WordDifference
+from mmcache.likeness.words import Words, analyse, differences
 from mmcache.model.errors import InvalidInputError
 from mmcache.retrieval.tolerance import Tolerance
 
 Strategy = Literal["joint", "vision", "text"]
 Indices = npt.NDArray[np.intp]
 
+TELLING = WordDifference.NUMBER | WordDifference.NEGATION | WordDifference.QUOTED | WordDifference.NAME
+"""What only one text has and no cosine tells: page 7 and page 9, with and without, one name and another."""
+MOST_TRIED = 16
+"""Of the nearest queries, where words stand against them."""
 FIT_AFTER = 256
 """Distinct queries after which statistics are fitted and frozen, where none were given."""
 
@@ -39,6 +45,8 @@ class Query:
     picture: bytes | None
     """Key of the picture; None = none given."""
     text: bytes | None
+    words: str
+    """The text itself; empty where none was given."""
     vectors: tuple[Floats | None, Floats | None]
     """Embeddings as the encoders gave them, float32 [d] each."""
 
@@ -167,6 +175,7 @@ class Queries:
         self._lock = Lock()
         self._sides = _Side(capacity), _Side(capacity)
         self._queries: list[Query | None] = []  # without their vectors, which lie in the sides' rows
+        self._words: list[Words] = [analyse("")] * capacity
         self._groups = np.zeros(capacity, np.int64)
         self._uses = np.zeros(capacity, np.int64)
         self._fresh = np.zeros(capacity, np.bool_)
@@ -214,6 +223,7 @@ class Queries:
             for side, key, vector in zip(self._sides, (query.picture, query.text), query.vectors, strict=True):
                 side.put(row, key, vector)
             self._queries[row] = replace(query, vectors=(None, None))
+            self._words[row] = analyse(query.words)
             self._groups[row] = query.number
             self._uses[row], self._fresh[row] = 1, False
             self._rows[query.digest] = row
@@ -241,7 +251,7 @@ class Queries:
                 side.freeze(Statistics.fit(held))
 
     def find(self, query: Query, tolerance: Tolerance, strategy: Strategy = "joint") -> Match | None:
-        """The nearest within the tolerance.
+        """The nearest within the tolerance, whose words differ in no number, negation, quotation or name.
 
         `joint` looks at pairs; `vision` commits to the one nearest picture first and then looks at what was asked of
         it, `text` the other way round: they lose pairs whose other half was asked with a farther neighbour.
@@ -274,11 +284,13 @@ class Queries:
             passed = np.flatnonzero((pairs[0] >= least[0]) & (pairs[1] >= least[1]))
             if not len(passed):
                 return None
-            best = int(passed[(pairs[0] + pairs[1])[passed].argmax()])
-            known = self._queries[int(rows[best])]
-            if known is None or known.group != query.group:
-                return None
-            return Match(known.digest, float(pairs[0][best]), float(pairs[1][best]))
+            asked = analyse(query.words)
+            for best in map(int, passed[np.argsort(-(pairs[0] + pairs[1])[passed], kind="stable")][:MOST_TRIED]):
+                known = self._queries[int(rows[best])]
+                if known is None or known.group != query.group or differences(asked, self._words[rows[best]]) & TELLING:
+                    continue
+                return Match(known.digest, float(pairs[0][best]), float(pairs[1][best]))
+            return None
 
     def _candidates(self, query: Query) -> Indices:
         return np.flatnonzero(self._groups[: len(self._queries)] == query.number)

@@ -28,13 +28,19 @@ def towards(one: Floats, other: Floats, cosine: float) -> Floats:
 
 
 def query(
-    name: int, picture: Floats | None, text: Floats | None, *, keys: tuple[bytes, bytes] | None = None, group: int = 0
+    name: int,
+    picture: Floats | None,
+    text: Floats | None,
+    *,
+    keys: tuple[bytes, bytes] | None = None,
+    group: int = 0,
+    words: str = "",
 ) -> Query:
     number = name.to_bytes(16, "big")
     picture_key, text_key = keys or (b"p" + number, b"t" + number)
     return Query(
         number, group.to_bytes(16, "little"), 10, {}, None if picture is None else picture_key,
-        None if text is None else text_key, (picture, text),
+        None if text is None else text_key, words, (picture, text),
     )  # fmt: skip
 
 
@@ -70,6 +76,31 @@ def test_vision_and_text_first_commit_to_one_neighbour() -> None:
     assert queries.find(asked, tolerance, "vision") is None
     assert queries.find(asked, tolerance, "text") is None
     found = queries.find(asked, tolerance, "joint")
+    assert found is not None
+    assert found.digest == (2).to_bytes(16, "big")
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "served"),
+    [
+        ("what is on page 7", "what stands on page 7", True),
+        ("what is on page 7", "what is on page 9", False),
+        ("a layer with alpha", "a layer without alpha", False),
+        ("how to use “Curves”", "how to use “Levels”", False),
+    ],
+)
+def test_words_that_no_cosine_tells_apart_stand_against_a_query(stored: str, asked: str, served: bool) -> None:
+    queries = Queries(10, PLAIN)
+    queries.add(query(1, unit(0), unit(1), words=stored))
+    found = queries.find(query(2, unit(0), towards(unit(1), unit(2), 0.99), words=asked), Tolerance(0.9, 0.9))
+    assert (found is not None) == served
+
+
+def test_behind_one_that_words_stand_against_the_next_is_found() -> None:
+    queries = Queries(10, PLAIN)
+    queries.add(query(1, unit(0), unit(1), words="page 9"))
+    queries.add(query(2, unit(0), towards(unit(1), unit(3), 0.97), words="page 7"))
+    found = queries.find(query(3, unit(0), unit(1), words="the page 7"), Tolerance(0.9, 0.9))
     assert found is not None
     assert found.digest == (2).to_bytes(16, "big")
 
