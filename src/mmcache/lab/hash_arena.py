@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ TESTED = 0.25
 DIRECTIONS = {"T→I": ("text", "image"), "I→T": ("image", "text"), "A→T": ("audio", "text")}
 RELEVANCE = ("category", "instance")
 RIVALS = ("deep-hash-kinds", "deep-hash-pairs", "itq", "lsh")
+DEEP_STEPS = 600
+"""Of the deep hash: more than US-HASH takes, as it starts from nothing; fewer make it worse."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,14 @@ Maker = tuple[str, Sequence[str], Callable[[], Mapping[str, Distance]]]
 
 
 def _makers(training: Paired, recipe: Recipe, seed: int) -> list[Maker]:
-    steps, batch, everything = recipe.steps, recipe.batch, tuple(DIRECTIONS)
+    batch, everything = recipe.batch, tuple(DIRECTIONS)
 
     def hashed(pairs: Paired, with_recipe: Recipe) -> Mapping[str, Distance]:
         learned = train(pairs, with_recipe, seed=seed)
         return {"": by_code(learned), "/float": by_cosine(learned.embed)}
 
     def deep(alike: Numbers) -> Mapping[str, Distance]:
-        return {"": by_code(deep_hash(training, alike, steps=steps, batch=batch, seed=seed))}
+        return {"": by_code(deep_hash(training, alike, steps=DEEP_STEPS, batch=batch, seed=seed))}
 
     def canonical(one: str, other: str) -> Mapping[str, Distance]:
         space = cca(training, one, other)
@@ -152,6 +154,7 @@ def _makers(training: Paired, recipe: Recipe, seed: int) -> list[Maker]:
     found: list[Maker] = [
         ("ours", everything, lambda: hashed(training, recipe)),
         ("definition", everything, lambda: hashed(training, PUBLISHED)),
+        ("itq-unified", everything, lambda: {"": hashed(training, replace(recipe, steps=0, labels=0.0))[""]}),
         ("shuffled", everything, lambda: {"": hashed(shuffled(training, seed), recipe)[""]}),
         ("deep-hash-kinds", everything, lambda: deep(training.category)),
         ("deep-hash-pairs", everything, lambda: deep(np.arange(len(training.category)))),

@@ -17,12 +17,14 @@ from mmcache.keys.ushash import BITS, WIDTH
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+MOST_LABELS = 1024
+"""Categories that count: the most frequent."""
 LABELS = ""
 """The name of the view that categories make."""
 
 
 def multi_view(
-    rows: Mapping[str, Floats], concept: Mapping[str, Numbers], category: Numbers, weight: float, power: float = 1.0
+    rows: Mapping[str, Floats], concept: Mapping[str, Numbers], category: Numbers, weight: float
 ) -> dict[str, Doubles]:
     """Whitened rows, and the concept of each → modality → [128, width], the maps into the common space.
 
@@ -46,7 +48,7 @@ def multi_view(
             block[ends[j] : ends[j + 1], ends[i] : ends[i + 1]] = shared.T
     values, vectors = np.linalg.eigh(block)
     best = np.argsort(values)[::-1][:WIDTH]
-    strength = np.maximum(values[best], 0.0) ** power
+    strength = np.maximum(values[best], 0.0)
     maps = {}
     for i, name in enumerate(names):
         if name != LABELS:
@@ -65,9 +67,9 @@ def _means(rows: Floats, concept: Numbers, concepts: int) -> tuple[Doubles, npt.
 
 def _labels(category: Numbers) -> tuple[Doubles, npt.NDArray[np.bool_]]:
     """Categories as a whitened view: one column each, centred, rare ones no weaker than common ones."""
-    known = category >= 0
-    columns = np.zeros((len(category), int(category.max()) + 1))
-    columns[np.flatnonzero(known), category[known]] = 1.0
+    frequent = np.argsort(np.bincount(category[category >= 0]), kind="stable")[::-1][:MOST_LABELS]
+    known = np.isin(category, frequent)
+    columns = (category[:, None] == frequent[None, :]).astype(np.float64)
     share = np.maximum(columns[known].mean(axis=0), 1e-9)
     return (columns - share) / np.sqrt(share) * known[:, None], known
 

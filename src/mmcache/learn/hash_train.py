@@ -26,6 +26,8 @@ from mmcache.model.errors import InvalidInputError, SettingsError
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
+MOST_WIDTH = 8192
+"""Values of a feature vector: training takes memory by its square, and time by its cube."""
 UNKNOWN = -1
 """The category of a concept that has none."""
 
@@ -54,44 +56,37 @@ class Paired:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the training weighs, and how long it runs."""
+    """What the training weighs, and how long it runs. The defaults were chosen on concepts that no result is from."""
 
-    steps: int = 600
+    start: Literal["views", "random"] = "views"
+    """Multi-view CCA and ITQ (see `hash_start`), or random weights."""
+    labels: float = 0.5
+    """Weight of the categories among the views."""
+    shrinkage: float = 1.0
+    """Of the covariance that rows are whitened by, towards its mean variance."""
+    steps: int = 150
     batch: int = 256
     """Concepts of a step; one row of each in each modality that it has."""
-    rate: float = 0.003
+    rate: float = 0.0005
     """Of Adam, falling to nothing along a cosine."""
-    decay: float = 0.0
-    """Of weights, decoupled (AdamW)."""
-    temperature: float = 0.1
-    contrast: Literal["embeddings", "codes"] = "codes"
+    noise: float = 1.0
+    """Standard deviation of noise on the whitened rows of a step: few pairs are learned by heart without it."""
+    temperature: float = 0.2
+    contrast: Literal["embeddings", "codes"] = "embeddings"
     """Whether rows are compared by their embeddings, or by their relaxed bits."""
     sharpness: float = 6.0
     """A relaxed bit is tanh(sharpness · cosine to its prototype)."""
     categories: float = 0.5
     """Weight of the contrast between categories, where they are known."""
-    within: float = 0.0
-    """Weight of that contrast within each modality."""
     quantisation: float = 0.1
     balance: float = 0.1
     decorrelation: float = 0.1
-    noise: float = 0.0
-    """Standard deviation of noise on the whitened rows."""
-    dropout: float = 0.0
-    """Share of whitened values that are left out of a step."""
-    start: Literal["views", "random"] = "views"
-    """Multi-view CCA and ITQ (see `hash_start`), or random weights."""
-    labels: float = 0.5
-    """Weight of the categories among the views."""
-    power: float = 1.0
-    shrinkage: float = 0.1
-    """Of the covariance that rows are whitened by, towards its mean variance."""
 
 
 PUBLISHED = Recipe(
-    start="random", contrast="embeddings", categories=0.0, within=0.0, shrinkage=1e6, dropout=0.0, noise=0.0
-)
-"""The definition as it stands: contrast of pairs between embeddings, no categories, rows scaled but not whitened."""
+    start="random", shrinkage=1e6, steps=600, rate=0.003, noise=0.0, temperature=0.1, categories=0.0
+)  # fmt: skip
+"""The definition as it stands: contrast of pairs from random weights, no categories, rows centred and scaled only."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +141,10 @@ def _checked(pairs: Paired) -> None:
     if len(pairs.rows) < 2:
         raise InvalidInputError(f"a hash is learned from pairs of at least two modalities, got {list(pairs.rows)}")
     for modality, rows in pairs.rows.items():
+        if rows.ndim == 2 and rows.shape[1] > MOST_WIDTH:
+            raise InvalidInputError(
+                f"{modality} features have {rows.shape[1]} values, more than {MOST_WIDTH}: project them"
+            )
         if rows.ndim != 2 or not len(rows) or not np.isfinite(rows).all():
             raise InvalidInputError(f"{modality} features must be finite and [n, width], got {list(rows.shape)}")
     counts = np.zeros(len(pairs.category), np.int64)
@@ -171,16 +170,16 @@ class _Run:
         self._prototypes = self._orthogonal(BITS, WIDTH)
         if recipe.start == "views":
             self._begin(pairs, seed)
-        self._adam = torch.optim.AdamW(
+        self._adam = torch.optim.Adam(
             [*self._weights.values(), *self._biases.values(), self._prototypes],
-            lr=recipe.rate, weight_decay=recipe.decay,
+            lr=recipe.rate,
         )  # fmt: skip
 
     def _begin(self, pairs: Paired, seed: int) -> None:
         """Multi-view CCA and ITQ instead of random weights."""
         torch = self._torch
         whitened = {modality: rows.numpy() for modality, rows in self._rows.items()}
-        maps = multi_view(whitened, pairs.concept, pairs.category, self._recipe.labels, self._recipe.power)
+        maps = multi_view(whitened, pairs.concept, pairs.category, self._recipe.labels)
         points = []
         for modality, matrix in maps.items():
             mapped = whitened[modality] @ matrix.T
@@ -225,9 +224,6 @@ class _Run:
         torch, recipe = self._torch, self._recipe
         if recipe.noise:
             rows = rows + recipe.noise * torch.randn(rows.shape, generator=self._random)
-        if recipe.dropout:
-            kept = torch.rand(rows.shape, generator=self._random) >= recipe.dropout
-            rows = rows * kept / (1.0 - recipe.dropout)
         return rows
 
     def _contrast(self, embeddings: Mapping[str, Any], bits: Mapping[str, Any], numbers: Mapping[str, Any]) -> Any:
@@ -237,18 +233,14 @@ class _Run:
         total, names = torch.zeros(()), list(vectors)
         for one in names:
             for other in names:
+                if one == other:
+                    continue
                 scores = vectors[one] @ vectors[other].T / recipe.temperature
                 mine, theirs = numbers[one][:, None], numbers[other][None, :]
-                if one != other:
-                    total = total + self._nearest(scores, mine == theirs)
-                weight = recipe.categories * (recipe.within if one == other else 1.0)
-                if weight:
+                total = total + self._nearest(scores, mine == theirs)
+                if recipe.categories:
                     a, b = self._category[mine], self._category[theirs]
-                    same = (a == b) & (a != UNKNOWN)
-                    if one == other:
-                        itself = mine == theirs
-                        same, scores = same & ~itself, scores.masked_fill(itself, -1e9)
-                    total = total + weight * self._nearest(scores, same)
+                    total = total + recipe.categories * self._nearest(scores, (a == b) & (a != UNKNOWN))
         return total
 
     def _nearest(self, scores: Any, same: Any) -> Any:
@@ -271,7 +263,7 @@ class _Run:
         return total
 
     def hash(self, seed: int, encoders: Mapping[str, str]) -> USHash:
-        """What was learned, the whitening folded in, every bit's threshold at its median per modality."""
+        """What was learned, the whitening folded in, as numpy arrays."""
         prototypes = self._torch.nn.functional.normalize(self._prototypes).detach().numpy()
         heads = {}
         for modality, whitening in self._whitening.items():

@@ -40,9 +40,10 @@ def test_it_finds_pairs_that_it_never_saw() -> None:
     hashed, judged = learn(pairs(), QUICK, seed=1)
     assert judged.learned
     assert (judged.trained, judged.kept_back) == (128, 32)
-    after = {(one.asked, one.known, one.relevance): one.after for one in judged.scores}
-    assert after["image", "text", "concept"] > 0.6
-    assert after["text", "image", "category"] > 0.6
+    scores = {(one.asked, one.known, one.relevance): one for one in judged.scores}
+    assert scores["image", "text", "concept"].after > 0.6
+    assert scores["image", "text", "concept"].before < 0.4
+    assert scores["text", "image", "category"].after > scores["text", "image", "category"].before + 0.1
     assert set(judged.bits) == {"image", "text"}
     assert hashed.notes["kept back"] == "32"
 
@@ -102,6 +103,7 @@ def bad(**change: Any) -> Paired:
         bad(rows={"image": pairs().rows["image"]}, concept={"image": pairs().concept["image"]}),
         bad(rows={**pairs().rows, "text": np.full((160, 12), np.nan, np.float32)}),
         bad(rows={**pairs().rows, "text": np.zeros((0, 12), np.float32)}),
+        bad(rows={**pairs().rows, "text": np.zeros((160, 9000), np.float32)}),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(wrong: Paired) -> None:
