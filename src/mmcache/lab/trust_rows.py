@@ -47,7 +47,7 @@ def rows(quick: bool, seeds: Sequence[int], progress: Progress) -> list[Row]:
     steps: list[Callable[[], list[Row]]] = [
         lambda: certificates(20 if quick else 200),
         lambda: changes(2 if quick else 20),
-        lambda: adversaries(2 if quick else 12, 4000 if quick else 10_000),
+        lambda: adversaries(2 if quick else 24, 4000 if quick else 10_000),
         lambda: lies(3 if quick else 12),
         lambda: against_rivals(seeds[:1] if quick else seeds, 4000 if quick else 20_000),
         lambda: speed(quick),

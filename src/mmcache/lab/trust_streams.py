@@ -77,14 +77,15 @@ def at_the_bound(rate: float, every: int, seed: int) -> Callable[[], Request]:
     """The worst that must not be certified: a running mean of P(wrong) that is never below `rate`.
 
     One of `every` requests is wrong with probability `rate · every`, the first of them to begin with, the others never:
-    1 = all alike, 1 ÷ rate = bursts. Wordings are few, so that no estimate can tell them apart.
+    1 = all alike, 1 ÷ rate = bursts. Nothing tells them apart, so what the ranking likes best it likes by luck, for which
+    many neighbourhoods give opportunity.
     """
     rng, asked = Random(f"bound-{seed}"), [0]
 
     def one() -> Request:
         wrong = min(rate * every, 1.0) if asked[0] % every == 0 else 0.0
         asked[0] += 1
-        return Likeness(name(rng.randrange(5), 1), name(rng.randrange(5)), 0.9), wrong
+        return Likeness(name(rng.randrange(40), 1), name(rng.randrange(40)), rng.uniform(0.8, 0.99)), wrong
 
     return one
 
