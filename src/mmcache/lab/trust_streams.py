@@ -77,8 +77,8 @@ def at_the_bound(rate: float, every: int, seed: int) -> Callable[[], Request]:
     """The worst that must not be certified: a running mean of P(wrong) that is never below `rate`.
 
     One of `every` requests is wrong with probability `rate · every`, the first of them to begin with, the others never:
-    1 = all alike, 1 ÷ rate = bursts. Nothing tells them apart, so what the ranking likes best it likes by luck, for which
-    many neighbourhoods give opportunity.
+    1 = all alike, 1 ÷ rate = bursts. Nothing tells them apart, so what the ranking likes best it likes by luck:
+    many neighbourhoods give it opportunity.
     """
     rng, asked = Random(f"bound-{seed}"), [0]
 
