@@ -118,9 +118,10 @@ class Planner:
     def _decide(self, plan: Plan, draw: float) -> None:
         assert plan.candidate is not None
         assert plan.learner is not None
-        plan.decision = plan.learner.calibration.decide(plan.candidate.likeness, draw)
-        if plan.served and self._cache.mode == "shadow":
-            plan.decision = replace(plan.decision, verdict=Verdict.CHECK, share=1.0)  # it will surely be compared
+        shadow = self._cache.mode == "shadow"  # then all is compared: each is drawn for a check, with certainty
+        plan.decision = plan.learner.calibration.decide(plan.candidate.likeness, 0.0 if shadow else draw)
+        if shadow:
+            plan.decision = replace(plan.decision, share=1.0)
 
     def _decide_pending(self, plan: Plan, pending: Pending, blocking: bool) -> None:
         """The same, where the candidate's answer is under way: who trusts it waits for it."""
