@@ -53,7 +53,7 @@ class SemanticTable(Table):
             ("gptcache/vqa", "gptcache/text", "litellm/semantic", "litellm/key", "langchain/key") if quick else None,
             skipped, progress,
         )  # fmt: skip
-        rows += pictures.whole_set(book.__getitem__, 1000 if quick else None)
+        rows += pictures.whole_set(book.__getitem__, 40 if quick else 4)
         for crowd, asked in crowds.items():
             errors = words.ERRORS[:1] if quick else words.ERRORS
             rows += words.paraphrases(crowd.name, asked, seeds, errors, rules(), progress)
