@@ -61,8 +61,8 @@ class VQATable(Table):
         "says what they look like, and those rows are low; the kind (Unicode's subgroup) carries over in part. "
         "The pointing game has one shape on an even ground, which is as easy as it gets: the rows show that the "
         "attention is about the picture, not that it would find its way in a photograph. The cut's defaults were "
-        "chosen on training pictures; a region often covers a part of the shape, and what is left of it after painting over "
-        "the region is often enough to answer."
+        "chosen on training pictures; a region often covers a part of the shape, and what is left of it after painting "
+        "over the region is often enough to answer."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmcache.lab.data.picture_questions import Asked
 from mmcache.lab.models.vlm import VisionLanguage
 from mmcache.lab.models.vlm.decoder import Decoder, State, shapes
+from mmcache.lab.models.vlm.examples import Example, of_shapes
 from mmcache.lab.models.vlm.weights import FILE, load, save
-from mmcache.lab.models.vlm.words import ANSWER, SPECIAL, learn, split
+from mmcache.lab.models.vlm.words import ANSWER, SPECIAL, WEIGH, learn, split
 from mmcache.model.errors import AssetError, InvalidInputError
 
 QUESTION = "What color is the shape?"
@@ -99,6 +101,34 @@ def test_a_stream_is_the_answer_in_parts(model: VisionLanguage, tokens: npt.NDAr
         said = model.describe(tokens) if question is None else model.answer(tokens, question)
         assert "".join(parts) == said == model.answers(tokens, [question])[0]
     assert model.answer(tokens, QUESTION) == model.answer(tokens, "what color is the SHAPE")
+
+
+def test_what_is_weighed_before_a_yes_or_no_is_not_shown(
+    model: VisionLanguage, tokens: npt.NDArray[np.float32]
+) -> None:
+    for seed in range(5):
+        noise = np.random.default_rng(seed).standard_normal((257, 384)).astype(np.float32)
+        assert model.answer(noise, "is there a red shape?") in ("yes", "no")
+        assert list(model.stream(noise, "is there not a circle?")) in (["yes"], ["no"])
+    assert len(model.read(tokens, "is there a circle?").words) == 5
+
+
+def test_examples_say_what_is_seen_before_they_say_yes_or_no() -> None:
+    questions = [
+        Asked("is there a red shape?", "no", 0),
+        Asked("what color is the shape?", "blue", 0),
+        Asked("is there a circle?", "yes", 1),
+    ]
+    about, unknown = of_shapes(questions, {0: ("blue", "circle")})
+    assert about == [
+        Example("is there a red shape?", "no", "blue"),
+        Example("what color is the shape?", "blue"),
+        Example("", "a blue circle"),
+    ]
+    assert unknown == []
+    pieces, begin = about[0].pieces(WORDS)
+    assert pieces[begin : begin + 2] == [ANSWER, WEIGH]
+    assert WORDS.decode(pieces) == "is there a red shape blue no"
 
 
 def test_attention_is_a_share_of_the_patches_for_each_word(
