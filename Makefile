@@ -42,7 +42,9 @@ examples: $(VENV)/.test-ready  ## run every example
 
 PUBLIC := mmcache mmcache.settings mmcache.snapshot mmcache.stats mmcache.explain \
 	$(addprefix mmcache.model.,key block frame signature event errors clock) \
-	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs)) \
+	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs likeness calibration)) \
+	$(addprefix mmcache.semantic.,meaning prompt settings alias stream report openai judge) \
+	mmcache.near.hamming mmcache.near.vectors mmcache.keys.ushash mmcache.retrieval mmcache.fused mmcache.keys.drift \
 	$(addprefix mmcache.testing.,clock frames strategies tier_contract codec_contract policy_contract decider_contracts)
 
 docs: $(VENV)/.test-ready  ## the API reference, into build/docs
@@ -57,6 +59,7 @@ test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real m
 
 bench: $(VENV)/.test-ready  ## fills docs/results
 	$(BIN)/mmcache lab run keys blocks codec coldstart policies boundary ttl decay clock refs qos
+	$(BIN)/mmcache lab run likeness semantic vqa ushash joint collisions drift
 	$(BIN)/mmcache bench all
 	$(BIN)/mmcache demo --results docs/results
 
