@@ -41,11 +41,11 @@ INLINE int ones(uint64_t x) { return __builtin_popcountll(x); }
 
 typedef struct {
     int readers, waiting; /* both change with the interpreter lock held; `waiting` is also read without it */
-    pid_t owner;          /* whose readers they are: those of the parent are not in a forked child */
+    pid_t owner;          /* whose they are: those of the parent are not in a forked child */
 } Gate;
 
 static void forget_parent(Gate *g) {
-    if (g->readers > 0 && g->owner != getpid()) g->readers = g->waiting = 0;
+    if ((g->readers > 0 || g->waiting > 0) && g->owner != getpid()) g->readers = g->waiting = 0;
 }
 static int read_unlocked(Gate *g) { /* whether the reader may let the interpreter lock go */
     forget_parent(g);
