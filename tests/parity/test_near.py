@@ -66,6 +66,11 @@ def test_any_calls_on_codes(calls: list[tuple[str, int, int]]) -> None:
     assert len({len(twin) for twin in twins}) == 1
 
 
+@pytest.mark.parametrize("name", ["nearest", "within"])
+def test_of_two_faults_the_first_is_named(name: str) -> None:
+    assert "a code" in agree(codes(), name, -1, -1)
+
+
 def test_tables_of_codes() -> None:
     rng, twins, held = random.Random(2), codes(), dict[int, int]()
     for label in range(9000):

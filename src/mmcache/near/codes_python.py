@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.near.slots import Slots, grown, ones_of, whole
+from mmcache.near.slots import Slots, alone, grown, ones_of, whole
 
 
 class PythonCodes(Slots):
@@ -15,6 +15,7 @@ class PythonCodes(Slots):
         super().__init__(refused)
         self._codes = np.empty(0, np.uint64)
 
+    @alone
     def add(self, label: int, code: int, /) -> None:
         """Refuses a label that is there."""
         word = self._word(code)
@@ -23,6 +24,7 @@ class PythonCodes(Slots):
             self._codes = grown(self._codes)
         self._codes[slot] = word
 
+    @alone
     def drop(self, label: int, /) -> bool:
         """Whether it was there."""
         move = self.leave(label)
@@ -30,16 +32,20 @@ class PythonCodes(Slots):
             self._codes[move[0]] = self._codes[move[1]]
         return move is not None
 
+    @alone
     def nearest(self, code: int, k: int, /) -> list[tuple[int, int]]:
         """(label, distance), ordered by distance, then label."""
-        k = whole(k, 1, 1 << 63, self.refused, "k is a whole number from 1")
-        return self._ordered(self._word(code), None, k)
+        word = self._word(code)
+        return self._ordered(word, None, whole(k, 1, 1 << 63, self.refused, "k is a whole number from 1"))
 
+    @alone
     def within(self, code: int, radius: int, /) -> list[tuple[int, int]]:
         """The same for all up to a distance."""
+        word = self._word(code)
         radius = whole(radius, 0, 1 << 63, self.refused, "a radius is a whole number from 0")
-        return self._ordered(self._word(code), radius, len(self))
+        return self._ordered(word, radius, len(self))
 
+    @alone
     def nearest_many(
         self, codes: npt.NDArray[np.uint64], k: int, labels: npt.NDArray[np.int64], distances: npt.NDArray[np.uint8], /
     ) -> None:

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.forks import QuietLock
+
 MOST_LABEL = 1 << 63
 Scalar = TypeVar("Scalar", bound=np.generic)
+Twin = TypeVar("Twin", bound="Slots")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def alone(method: Callable[Concatenate[Twin, Given], Result]) -> Callable[Concatenate[Twin, Given], Result]:
+    """`method` while no other thread is in one: what is one step of the interpreter in C is many here."""
+
+    @wraps(method)
+    def called(self: Twin, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return called
 
 
 def whole(given: SupportsIndex, least: int, limit: int, refused: type[Exception], what: str) -> int:
@@ -28,6 +46,7 @@ class Slots:
 
     def __init__(self, refused: type[Exception]) -> None:
         self.refused = refused
+        self.lock = QuietLock()
         self.labels = np.empty(0, np.int64)
         self.of: dict[int, int] = {}
 

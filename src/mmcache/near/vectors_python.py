@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.near.slots import Slots, grown, ones_of, whole
+from mmcache.near.slots import Slots, alone, grown, ones_of, whole
 
 Floats = npt.NDArray[np.float32]
 
@@ -55,6 +55,7 @@ class PythonRows(Slots):
         self._signs = np.empty((0, ROUNDS, self._spread), np.float32)
         self._centred = 0
 
+    @alone
     def add(self, label: int, vector: Floats, /) -> None:
         """Refuses a label that is there."""
         row = self._unit(vector).astype(np.float16)
@@ -71,6 +72,7 @@ class PythonRows(Slots):
         elif self._sketches is not None:
             self._sketches[slot] = self._sketched(row[None].astype(np.float32))[0]
 
+    @alone
     def drop(self, label: int, /) -> bool:
         """Whether it was there."""
         slot = self.slot(label)
@@ -84,6 +86,7 @@ class PythonRows(Slots):
             self._sketches[move[0]] = self._sketches[move[1]]
         return True
 
+    @alone
     def get(self, label: int, out: Floats, /) -> bool:
         """Whether it is there; then `out` is filled."""
         slot = self.slot(label)
@@ -92,6 +95,7 @@ class PythonRows(Slots):
         out[:] = self._rows[slot, : self._dims]
         return True
 
+    @alone
     def nearest(
         self, vector: Floats, k: int, least: float, among: npt.NDArray[np.int64] | None, /
     ) -> list[tuple[int, float]]:
