@@ -92,8 +92,10 @@ class HammingIndex:
 
     def nearest_many(self, codes: npt.ArrayLike, k: int = 1) -> tuple[Labels, npt.NDArray[np.uint8]]:
         """`nearest` for uint64 [n]: labels int64 [n, k], distances uint8 [n, k]; what is missing is 255, label -1."""
+        if isinstance(codes, np.ndarray) and codes.size and (codes.dtype.kind not in "ui" or codes.min() < 0):
+            raise InvalidInputError(f"codes are whole numbers from 0 to 2**64 - 1, not {codes.dtype}")
         try:
-            asked = np.ascontiguousarray(codes, np.uint64)
+            asked = np.require(codes, np.uint64, ["C", "A"])
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError("codes are whole numbers from 0 to 2**64 - 1") from error
         if asked.ndim != 1 or k < 1:

@@ -122,15 +122,20 @@ class Vectors:
         return self._core.nbytes
 
     def _floats(self, vector: npt.ArrayLike) -> Floats:
-        if type(vector) is not np.ndarray or vector.dtype != np.float32 or not vector.flags.c_contiguous:
+        if type(vector) is not np.ndarray or vector.dtype != np.float32 or not _plain(vector):
             try:
                 with np.errstate(over="ignore"):  # to infinity, which is refused
-                    vector = np.ascontiguousarray(vector, np.float32)
+                    vector = np.require(vector, np.float32, ["C", "A"])
             except (TypeError, ValueError) as error:
                 raise InvalidInputError(f"a vector is {self._dims} floats") from error
         if vector.shape != (self._dims,):
             raise InvalidInputError(f"a vector has the shape [{self._dims}] here, not {list(vector.shape)}")
         return vector
+
+
+def _plain(vector: Floats) -> bool:
+    """Whether C code may read it where it is. Floats inside of other bytes may lie anywhere."""
+    return vector.flags.c_contiguous and vector.flags.aligned
 
 
 def _labels(among: AbstractSet[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

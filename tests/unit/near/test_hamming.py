@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,6 +147,41 @@ def test_writers_and_batches_at_once(index: HammingIndex) -> None:
         thread.join()
     assert not wrong
     assert len(index) == len(codes)
+
+
+def test_writers_do_not_share_a_slot(index: HammingIndex) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    start = threading.Barrier(4)
+
+    def write(first: int) -> None:
+        start.wait()
+        for label in range(first, first + 200):
+            index.add(label, label)
+
+    try:
+        for turn in range(30):
+            threads = [threading.Thread(target=write, args=(10_000 * n + 200 * turn,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    held = [10_000 * n + label for n in range(4) for label in range(6000)]
+    assert sorted(label for label, _ in index.within(0, 64)) == held
+
+
+def test_codes_that_lie_anywhere(index: HammingIndex) -> None:
+    codes = filled(index, 20, 20)
+    asked = np.frombuffer(b"?" + np.array(list(codes.values()), np.uint64).tobytes(), np.uint64, offset=1)
+    assert not index.nearest_many(asked)[1].any()
+
+
+@pytest.mark.parametrize("codes", [np.array([1, -1]), np.array([1.0]), np.array([np.nan])])
+def test_arrays_of_what_is_no_code(index: HammingIndex, codes: npt.NDArray[np.generic]) -> None:
+    with pytest.raises(InvalidInputError, match="whole numbers"):
+        index.nearest_many(codes)
 
 
 def test_memory_a_code(index: HammingIndex) -> None:

@@ -186,6 +186,14 @@ def test_readers_and_writers_at_once(vectors: Vectors) -> None:
     assert len(vectors) == len(rows) + 10
 
 
+def test_floats_that_lie_anywhere(vectors: Vectors) -> None:
+    rows = drawn(2)
+    filled(vectors, rows)
+    odd = np.frombuffer(b"?" + rows[1].tobytes(), np.float32, offset=1)
+    vectors.add(2, odd)
+    assert [label for label, _ in vectors.nearest(odd, 2)] == [1, 2]
+
+
 def test_memory_a_vector() -> None:
     vectors = Vectors(384)
     filled(vectors, drawn(3000, dims=384))
