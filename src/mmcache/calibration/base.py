@@ -53,6 +53,12 @@ class Calibration(Protocol):
         Counts: a hit is a hit once this says SERVE, so ask once a request.
         """
 
+    def confidence(self, likeness: Likeness) -> float:
+        """Estimated P(right), 0 to 1: the `confidence` that `decide` would give. To choose among stored answers by.
+
+        Changes nothing and counts nothing. 0 where a part is not alike.
+        """
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """The stored answer to a request `decide` was asked about turned out right or wrong.
 

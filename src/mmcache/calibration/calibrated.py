@@ -61,7 +61,7 @@ class Calibrated:
             )
         if own_evidence < 0 or neighbourhoods < 2:
             raise SettingsError("own_evidence must be 0 or more, neighbourhoods 2 or more")
-        self.max_error, self.confidence, self.check_share = max_error, confidence, check_share
+        self.max_error, self.confidence_level, self.check_share = max_error, confidence, check_share
         self.own_evidence, self.neighbourhoods = own_evidence, neighbourhoods
         self._tops = [times * max_error for times in LEVELS]
         alphas = {level: share * (1 - confidence) for chain, share in CHAINS for level in chain}
@@ -91,6 +91,10 @@ class Calibrated:
         self.ledger.earn()
         self.served_bound.hit()
         return Decision(Verdict.SERVE, right, f"P(wrong) about {weight.wrong:.2g}", self.open, rank, share)
+
+    def confidence(self, likeness: Likeness) -> float:
+        """See `Calibration.confidence`."""
+        return 1.0 - self.evidence.weigh(likeness).wrong if comparable(likeness) else 0.0
 
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """See `Calibration.learn`."""
@@ -197,7 +201,7 @@ class Calibrated:
             "wrong_rate": counts["wrong"] / counts["checked"] if counts["checked"] else 0.0,
             "wrong_low": low,
             "wrong_high": high,
-            "served_high": self.served_bound.upper(1 - self.confidence),
+            "served_high": self.served_bound.upper(1 - self.confidence_level),
             "drift": self.drift.statistic,
             "drift_limit": RUN_LENGTH,
             "neighbourhoods": float(len(self.evidence.records)),

@@ -64,7 +64,7 @@ class Evidence:
         self.age = 0
 
     def weigh(self, likeness: Likeness) -> Weight:
-        """What speaks for and against serving `likeness`, which must be comparable."""
+        """What speaks for and against serving `likeness`, which must be comparable. Changes nothing."""
         near = nearness(likeness)
         curve = self.curves.get(group(likeness, near))
         wrong = curve.values[text_bin(likeness)] if curve is not None else self._usual(near)
@@ -72,14 +72,10 @@ class Evidence:
         record = self.records.get(name)
         if record is None:
             return Weight(self.priors[0].predict(place), 0.0, 0)
-        if record.age != self.age:
-            self._freshen(record, 0)
-        wrong = predict(record.weights, place)
+        wrong = predict(self._believed(record, 0), place)
         if (pair := self.records.get(likeness.asked + name)) is not None:
-            if pair.age != self.age:
-                self._freshen(pair, 1)
-            wrong = predict(pair.weights, score(wrong))
-        return Weight(wrong, record.right, record.owed)
+            wrong = predict(self._believed(pair, 1), score(wrong))
+        return Weight(wrong, record.right if record.age == self.age else 0.0, record.owed)
 
     def learn(self, likeness: Likeness, right: bool, surprise: bool, stands_for: float = 1.0) -> None:
         """Take an outcome. `surprise`: it was wrong where it would have been, or was, served.
@@ -146,8 +142,14 @@ class Evidence:
         record.seen = min(record.seen + 1, self._window)
         return record, estimate
 
-    def _freshen(self, record: Record, kind: int) -> None:
-        """After the world changed, keep a tenth of the belief, the rest is what is usual; and begin to count anew."""
+    def _believed(self, record: Record, kind: int) -> array[float]:
+        """Its posterior; after the world changed a tenth of it, and what is usual."""
+        if record.age == self.age:
+            return record.weights
         usual = self.priors[kind].weights
-        record.weights = array("d", [0.1 * old + 0.9 * new for old, new in zip(record.weights, usual, strict=True)])
+        return array("d", [0.1 * old + 0.9 * new for old, new in zip(record.weights, usual, strict=True)])
+
+    def _freshen(self, record: Record, kind: int) -> None:
+        """After the world changed, begin to count anew."""
+        record.weights = self._believed(record, kind)
         record.right, record.seen, record.age = 0.0, record.seen / 4, self.age

@@ -71,7 +71,7 @@ _decode = msgspec.msgpack.Decoder(_State).decode
 
 
 def _settings(of: Calibrated) -> _Settings:
-    return _Settings(of.max_error, of.confidence, of.check_share)
+    return _Settings(of.max_error, of.confidence_level, of.check_share)
 
 
 def pack(of: Calibrated) -> bytes:
@@ -110,7 +110,7 @@ def unpack(into: Calibrated, data: bytes) -> None:
         _check(into, state)
         fresh = type(into)(
             into.max_error,
-            into.confidence,
+            into.confidence_level,
             into.check_share,
             own_evidence=into.own_evidence,
             neighbourhoods=into.neighbourhoods,

@@ -24,6 +24,10 @@ class GlobalThreshold:
         self.served += 1
         return Decision(Verdict.SERVE, 1.0, f"from {self.threshold:.3f} on")
 
+    def confidence(self, likeness: Likeness) -> float:
+        """See `Calibration.confidence`."""
+        return 1.0 if comparable(likeness) and likeness.text >= self.threshold else 0.0
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """Learns nothing."""
 
