@@ -214,7 +214,10 @@ class Calibrated:
         return pack(self)
 
     def restore(self, state: bytes) -> None:
-        """See `Calibration.restore`. Certificates of other settings are not taken over, the evidence is."""
+        """See `Calibration.restore`. The evidence is taken over, certificates only where they are of the same promise.
+
+        Of another `check_share` they are; the account that sets how much is checked then begins anew.
+        """
         from mmcache.calibration.memory import unpack
 
         unpack(self, state)

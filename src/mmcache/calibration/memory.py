@@ -29,6 +29,11 @@ class _Settings(msgspec.Struct, frozen=True, array_like=True):
     max_error: float
     confidence: float
     check_share: float
+    own_evidence: int = 0
+
+    def certify_like(self, other: _Settings) -> bool:
+        """Whether certificates of one are those of the other: how much is checked has nothing to do with them."""
+        return msgspec.structs.replace(self, check_share=other.check_share) == other
 
 
 class _Test(msgspec.Struct, frozen=True, array_like=True):
@@ -71,7 +76,7 @@ _decode = msgspec.msgpack.Decoder(_State).decode
 
 
 def _settings(of: Calibrated) -> _Settings:
-    return _Settings(of.max_error, of.confidence_level, of.check_share)
+    return _Settings(of.max_error, of.confidence_level, of.check_share, of.own_evidence)
 
 
 def pack(of: Calibrated) -> bytes:
@@ -164,16 +169,17 @@ def _fill(into: Calibrated, state: _State) -> None:
         evidence.records[one.name] = record = Record(one.age, _weights(one.weights))
         record.seen, record.right, record.owed, record.surprises = one.seen, one.right, one.owed, one.surprises
     into.counts = dict(state.counts)
-    if state.settings != _settings(into):
+    if not state.settings.certify_like(_settings(into)):
         return
     for test, stored in zip(into.tests, state.tests, strict=True):
         if not stored.seen <= stored.total < 1 << 60:
             raise ValueError("outcomes")
         test.resume(stored.logs, stored.seen, stored.wrong, stored.tries)
         test.total = stored.total
-    into.ledger.resume(state.credit, state.alert)
     into.drift.resume(state.drift)
-    into.served_bound.hits, into.served_bound.caught = state.hits, list(state.caught)
+    if state.settings.check_share == into.check_share:  # else the account begins with nothing: all is checked at first
+        into.ledger.resume(state.credit, state.alert)
+        into.served_bound.hits, into.served_bound.caught = state.hits, list(state.caught)
     into.reopen()
     into.counts = dict(state.counts)
 

@@ -166,6 +166,26 @@ def test_evidence_outlives_other_settings_but_certificates_do_not() -> None:
     assert same.open == one.open
 
 
+def test_certificates_of_those_with_evidence_of_their_own_are_not_for_those_without() -> None:
+    strict, rng = Calibrated(0.02, own_evidence=3), random.Random(1)
+    for n in range(4000):
+        ask(strict, rng, paraphrases(n % 20), right=True)
+    assert strict.open >= 0
+    for own_evidence, still in ((3, strict.open), (0, -1)):
+        other = Calibrated(0.02, own_evidence=own_evidence)
+        other.restore(strict.state())
+        assert other.open == still
+
+
+def test_certificates_outlive_another_check_share_and_all_is_checked_at_first() -> None:
+    one, _ = trusted()
+    other = Calibrated(0.02, check_share=0.2)
+    other.restore(one.state())
+    assert other.open == one.open
+    assert other.decide(paraphrases(1), 0.999).verdict is Verdict.CHECK
+    assert other.summary()["served_high"] == 1.0
+
+
 def test_the_summary_counts() -> None:
     one, _ = trusted()
     summary = one.summary()
