@@ -26,7 +26,9 @@ def learn_hash(
         "hash.safetensors"
     ),
     held_out: Annotated[float, Parameter(help="Share of the concepts that is kept back to judge by.")] = 0.2,
-    steps: Annotated[int | None, Parameter(help="Training steps. Default: the recipe's own.")] = None,
+    steps: Annotated[
+        int | None, Parameter(help="Training steps, 0 = the closed form alone. Default: what suits the pairs.")
+    ] = None,
     seed: Annotated[int, Parameter(help="Of the split and the training.")] = 0,
     encoder: Annotated[
         tuple[str, ...],
@@ -43,22 +45,22 @@ def learn_hash(
     """
     from dataclasses import replace
 
-    from mmcache.learn.hash_judge import learn
+    from mmcache.learn.hash_judge import CANDIDATES, learn
     from mmcache.learn.hash_pairs import read
     from mmcache.learn.hash_train import Recipe
 
-    if steps is not None and steps < 1:
-        raise SettingsError(f"--steps is 1 or more, not {steps}")
+    if steps is not None and steps < 0:
+        raise SettingsError(f"--steps is 0 or more, not {steps}")
     encoders = _encoders(encoder)
     found = read(pairs)
     if found.left_out:
         complain(f"columns left out: {', '.join(found.left_out)}")
     if unknown := [modality for modality in encoders if modality not in found.pairs.rows]:
         raise SettingsError(f"--encoder names {unknown[0]}, but {pairs} has {', '.join(found.pairs.rows)}")
-    recipe = Recipe() if steps is None else replace(Recipe(), steps=steps)
+    recipes = CANDIDATES if steps is None else (replace(Recipe(), steps=steps),)
     with bar(speak) as progress:
         hashed, judged = learn(
-            found.pairs, recipe, held_out=held_out, seed=seed, encoders=encoders, progress=progress
+            found.pairs, recipes, held_out=held_out, seed=seed, encoders=encoders, progress=progress
         )  # fmt: skip
     if judged.learned:
         hashed.save(out)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from mmcache.lab.hash_rivals import Coder, cca, deep_hash, itq, lsh
 from mmcache.lab.pairs import Pairs
-from mmcache.lab.table import Progress
+from mmcache.lab.table import Progress, silent
+from mmcache.learn.hash_judge import CANDIDATES, choose
 from mmcache.learn.hash_scores import average_precision, hamming
 from mmcache.learn.hash_train import PUBLISHED, Numbers, Paired, Recipe, train
 
@@ -114,10 +115,13 @@ class Answer(NamedTuple):
     precision: float
 
 
-def contest(pool: Pool, recipe: Recipe, seed: int, progress: Progress) -> list[Answer]:
+def contest(
+    pool: Pool, seed: int, progress: Progress = silent, candidates: Sequence[Recipe] = CANDIDATES
+) -> list[Answer]:
     """Train all on one split and ask all."""
     test = pool.split(seed)
     training = pool.pairs.of(~test)
+    recipe = choose(training, candidates, seed=seed)
     answers: list[Answer] = []
     makers = _makers(training, recipe, seed)
     for done, (method, directions, make) in enumerate(makers, 1):

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mmcache.keys.ushash import Codes
-from mmcache.lab.hash_arena import DIRECTIONS, RELEVANCE, RIVALS, Answer, Pool, contest, pool
+from mmcache.lab.hash_arena import DEEP_STEPS, DIRECTIONS, RELEVANCE, RIVALS, Answer, Pool, contest, pool
 from mmcache.lab.pairs import SETS, pairs
 from mmcache.lab.table import Progress, Result, Row, Table
+from mmcache.learn.hash_judge import choose
 from mmcache.learn.hash_scores import balance, correlation
-from mmcache.learn.hash_train import Recipe, train
+from mmcache.learn.hash_train import train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,10 +66,9 @@ class USHashTable(Table):
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Real features of real pairs; `seeds` split the concepts and start the training. Raises `AssetError`."""
         sets = ["stamps"] if quick else list(SETS)
-        data = pool([pairs(name, progress, QUICK_CONCEPTS if quick else None) for name in sets])
-        recipe = Recipe()
-        self._answers = [answer for seed in seeds for answer in contest(data, recipe, seed, progress)]
-        rows = _rows(self._answers) + _bits(data, recipe, seeds[0]) + _near(quick, seeds, progress)
+        data = [pool([pairs(name, progress, QUICK_CONCEPTS if quick else None)]) for name in sets]
+        self._answers = [answer for one in data for seed in seeds for answer in contest(one, seed, progress)]
+        rows = _rows(self._answers) + _bits(data[-1], seeds[0]) + _near(quick, seeds, progress)
         return Result(self.name, quick, tuple(seeds), _real(data, sets), _simulated(quick), tuple(rows))
 
     def pages(self, result: Result) -> Mapping[str, str]:
@@ -162,10 +162,11 @@ def _lead(answers: Sequence[Answer], direction: str, relevance: str, name: str, 
     )  # fmt: skip
 
 
-def _bits(data: Pool, recipe: Recipe, seed: int) -> list[Row]:
+def _bits(data: Pool, seed: int) -> list[Row]:
     """Balance and independence of the bits on unseen rows."""
     test = data.split(seed)
-    hashed, unseen = train(data.pairs.of(~test), recipe, seed=seed), data.pairs.of(test)
+    training, unseen = data.pairs.of(~test), data.pairs.of(test)
+    hashed = train(training, choose(training, seed=seed), seed=seed)
     codes: dict[str, Codes] = {modality: hashed.code(modality, rows) for modality, rows in unseen.rows.items()}
     rows = []
     for modality, found in codes.items():
@@ -184,22 +185,24 @@ def _near(quick: bool, seeds: Sequence[int], progress: Progress) -> list[Row]:
     return []
 
 
-def _real(data: Pool, sets: Sequence[str]) -> tuple[str, ...]:
-    counts = ", ".join(f"{len(rows)} of {modality}" for modality, rows in data.pairs.rows.items())
+def _real(data: Sequence[Pool], sets: Sequence[str]) -> tuple[str, ...]:
     sources = {
-        "emoji": "emoji (Noto, Fluent, Twemoji; names and tags of CLDR)",
-        "openclipart": "OpenClipart with its authors' titles",
-        "stamps": "Tux Paint stamps with captions, and those spoken",
+        "emoji": "emoji (names and tags of CLDR)",
+        "openclipart": "OpenClipart (its authors' titles)",
+        "stamps": "Tux Paint stamps (captions, some spoken)",
     }
+    counts = []
+    for name, one in zip(sets, data, strict=True):
+        rows = ", ".join(f"{len(rows)} {modality}" for modality, rows in one.pairs.rows.items())
+        kinds = len(set(one.pairs.category.tolist()))
+        counts.append(f"{sources[name]}: {len(one.root)} concepts of {kinds} categories, rows: {rows}")
     return (
-        f"{len(data.root)} concepts of {len(set(data.pairs.category.tolist()))} categories: "
-        + "; ".join(sources[name] for name in sets),
-        f"rows: {counts}",
-        "DINOv2 ViT-S/14 (class and mean patch token), multilingual-e5-small, Whisper base's encoder pooled over time; "
-        "none was trained with another",
-        "a quarter of the names is kept out of all training, and is both query and gallery, each data set by itself; "
-        "figures are means over data sets",
-        "all hashes and CCA learn from the same rows; ties of Hamming distance in one random order",
+        *counts,
+        "DINOv2 ViT-S/14 (class and mean patch token), multilingual-e5-small, mean of Whisper base's encoder; none was "
+        "trained with another",
+        "each data set is learned and asked by itself, figures are means over them; a quarter of its names is kept out "
+        "of all training and is both query and gallery",
+        f"all learn from the same rows; DCMH takes {DEEP_STEPS} steps; ties of Hamming distance in one random order",
     )
 
 

@@ -122,7 +122,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--encoder", "image"], ["--encoder", "audio=x"], ["--steps", "0"], ["--held-out", "1.5"]]
+    "words", [["--encoder", "image"], ["--encoder", "audio=x"], ["--steps=-1"], ["--held-out", "1.5"]]
 )
 def test_wrong_options_are_said(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     pairs, out = paired(tmp_path / "p"), tmp_path / "h"

@@ -48,7 +48,7 @@ def two_sets() -> Pool:
 
 @pytest.fixture(scope="module")
 def answers() -> list[Answer]:
-    return contest(two_sets(), QUICK, 0, silent)
+    return contest(two_sets(), 0, silent, (QUICK,))
 
 
 def test_no_name_is_on_both_sides() -> None:

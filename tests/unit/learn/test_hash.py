@@ -15,7 +15,7 @@ from mmcache.model.errors import InvalidInputError, SettingsError
 
 pytest.importorskip("torch", reason="training needs torch")
 
-from mmcache.learn.hash_judge import learn
+from mmcache.learn.hash_judge import choose, learn
 from mmcache.learn.hash_pairs import kept_back
 from mmcache.learn.hash_train import PUBLISHED, Paired, Recipe, train
 
@@ -37,7 +37,7 @@ def pairs(concepts: int = 160, seed: int = 0, noise: float = 0.3) -> Paired:
 
 
 def test_it_finds_pairs_that_it_never_saw() -> None:
-    hashed, judged = learn(pairs(), QUICK, seed=1)
+    hashed, judged = learn(pairs(), (QUICK,), seed=1)
     assert judged.learned
     assert (judged.trained, judged.kept_back) == (128, 32)
     scores = {(one.asked, one.known, one.relevance): one for one in judged.scores}
@@ -89,7 +89,7 @@ def test_rows_without_a_partner_and_unknown_categories_do_no_harm() -> None:
         rows={**lonely.rows, "text": lonely.rows["text"][kept]},
         concept={**lonely.concept, "text": lonely.concept["text"][kept]},
     )
-    assert learn(lonely, QUICK)[1].learned
+    assert learn(lonely, (QUICK,))[1].learned
 
 
 def bad(**change: Any) -> Paired:
@@ -109,6 +109,12 @@ def bad(**change: Any) -> Paired:
 def test_what_cannot_be_learned_from_is_refused(wrong: Paired) -> None:
     with pytest.raises(InvalidInputError):
         train(wrong, QUICK)
+
+
+def test_the_better_recipe_is_chosen_within_the_training_set() -> None:
+    hopeless = replace(PUBLISHED, steps=0)
+    assert choose(pairs(), (hopeless, QUICK), seed=2) == QUICK
+    assert choose(pairs(), (hopeless,)) == hopeless
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
