@@ -50,7 +50,8 @@ def confidence_sequence(wrong: int, seen: int, alpha: float = 0.05) -> tuple[flo
 
 
 class ServedBound:
-    """An upper bound on the mean P(wrong) of all hits so far, anytime-valid, for any order of the stream.
+    """An upper bound on the mean P(wrong) of all hits so far, anytime-valid, for any order of the stream: for each rate
+    fixed beforehand, the mean is seldom ever there or above while the bound is below.
 
     A bet against "the mean is at least m": each hit multiplies wealth by 1 + λ (m − Y), where Y = 1/c for one that was
     checked with chance c and was wrong, else 0, so that E[Y] = P(wrong). Bets λ are constant and below the base share,
