@@ -135,7 +135,7 @@ class Identifier:
         decoders = sorted({part.decoder for part in (*pictures, *sounds) if part.decoder})
         scope = self.scopes.of(replace(signature, decoder="+".join(decoders)), tenant, namespace) if decoders else bare
         named = [source_id(salt, *source) for source in (("model", alias), *prompt.sources())]
-        media = [source_id(salt, part.modality, part.digest.hex()) for part in (*pictures, *sounds)]
+        media = _media(salt, [part.digest for part in pictures], [part.digest for part in sounds])
         try:
             rest = canonical_arguments(
                 (prompt.system, prompt.tools, prompt.history, dict(prompt.sampling), prompt.schema, prompt.version),
@@ -145,8 +145,8 @@ class Identifier:
             return None
         counts = framed(form, len(pictures).to_bytes(4, "big"), len(sounds).to_bytes(4, "big"))
         exact = _digest(salt, "exact", counts, rest, self.changed(named), self.epoch)
-        parts = (part.digest for part in (words, *pictures, *sounds))
-        key = Key(scope.digest, _digest(salt, "answer", exact, *parts, self.changed(media)))
+        parts = [part.digest for part in (*pictures, *sounds)]
+        key = answer_key(scope.digest, salt, exact, words.digest, parts, self.changed(media))
         sources = (*named, *media)
         return Identified(prompt, scope, words, pictures, sounds, exact, key, sources, self.changed(sources), form)
 
@@ -155,6 +155,28 @@ class Identifier:
         return b"".join(
             source + self.editions[source].to_bytes(8, "big") for source in sources if source in self.editions
         )
+
+    def media_editions(self, salt: bytes, pictures: Sequence[bytes], sounds: Sequence[bytes]) -> bytes:
+        """The editions of pictures and sounds, given by their 16-byte digests in order: the last part of a key."""
+        return self.changed(_media(salt, pictures, sounds))
+
+
+def answer_key(
+    scope_digest: bytes, salt: bytes, exact: bytes, words: bytes, media: Sequence[bytes], editions: bytes
+) -> Key:
+    """The exact key of a prompt; here only is it made, so that what is stored of a prompt can be held against its key.
+
+    exact, words: 16 bytes each. media: digests of pictures, then of sounds (`exact` holds how many of each there are).
+    editions: see `Identifier.media_editions`.
+    """
+    return Key(scope_digest, _digest(salt, "answer", exact, words, *media, editions))
+
+
+def _media(salt: bytes, pictures: Sequence[bytes], sounds: Sequence[bytes]) -> list[bytes]:
+    return [
+        *(source_id(salt, "image", digest.hex()) for digest in pictures),
+        *(source_id(salt, "audio", digest.hex()) for digest in sounds),
+    ]
 
 
 def source_id(salt: bytes, kind: str, name: str) -> bytes:
