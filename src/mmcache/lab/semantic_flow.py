@@ -121,7 +121,7 @@ def lookups(vectors: Floats, stored: int, asked: int, progress: Progress = silen
     for number in picked:
         book[f"{names[number]}?"] = _noisy(book[names[number]], 0.05, draw)
     seconds: list[float] = []
-    with asking(book, 0.05, check_share=0.01) as ask:
+    with asking(book, 0.05, check_share=0.01, least_similarity=0.97) as ask:  # others stay below, so none is compared
         for number, name in enumerate(names):
             ask(name, lambda number=number: number)
             if number % 5000 == 4999:

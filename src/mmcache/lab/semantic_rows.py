@@ -99,14 +99,19 @@ def _told(label: str, tallies: Sequence[Tally], target: float | None = None) -> 
             f"{label}/late", "near hits, of the second half's requests", "%", "higher",
             [200 * one.late() / one.requests for one in tallies],
         ),
-        Row.of(
-            f"{label}/wrong", "wrong, of near hits", "%", "lower", [100 * one.error for one in tallies], target=target
-        ),
-        Row.of(
-            f"{label}/wrong-high", "95 % upper limit of that (Clopper–Pearson, one order)", "%", "lower",
-            [100 * one.interval()[1] for one in tallies],
+        _measured(f"{label}/wrong", "wrong, of near hits", [100 * one.error for one in tallies if one.hits], target),
+        _measured(
+            f"{label}/wrong-high", "95 % upper limit of that (Clopper–Pearson, one order)",
+            [100 * one.interval()[1] for one in tallies if one.hits],
         ),
     ]  # fmt: skip
+
+
+def _measured(id: str, metric: str, values: Sequence[float], target: float | None = None) -> Row:
+    """Without near hits there is nothing to measure."""
+    if not values:
+        return Row(id, metric, "%", "lower", None, target=target)
+    return Row.of(id, metric, "%", "lower", values, target=target)
 
 
 def _share(tally: Tally) -> float:
