@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmcache.keys.ushash import Codes
+from mmcache.lab import near_speed
 from mmcache.lab.hash_arena import DEEP_STEPS, DIRECTIONS, RELEVANCE, RIVALS, Answer, Pool, contest, pool
 from mmcache.lab.pairs import SETS, pairs
 from mmcache.lab.table import Progress, Result, Row, Table
@@ -57,6 +58,11 @@ class USHashTable(Table):
         "are both of concepts that no training saw, which is harder than the hashing literature's custom of searching "
         "the training set itself, so the published figures (other data, not named) are no measure of these. "
         "`category` counts what shares a category of its data set, `instance` only the same concept. "
+        "One US-HASH code serves three modalities, as `itq-unified` does; `itq`, `lsh` and CCA learn a space for each "
+        "pair of modalities, which leaves the spoken captions all of the bits: there they are better. "
+        "From so few pairs gradients teach little that is true of other concepts, so what is chosen is often the "
+        "closed form that training starts from: multi-view CCA with the categories as a view, turned by ITQ. "
+        "No variant tried came 13 points above ITQ. "
         "US-HASH is given the categories of the training concepts, as DCMH is; `definition` is not."
     )
 
@@ -68,7 +74,7 @@ class USHashTable(Table):
         sets = ["stamps"] if quick else list(SETS)
         data = [pool([pairs(name, progress, QUICK_CONCEPTS if quick else None)]) for name in sets]
         self._answers = [answer for one in data for seed in seeds for answer in contest(one, seed, progress)]
-        rows = _rows(self._answers) + _bits(data[-1], seeds[0]) + _near(quick, seeds, progress)
+        rows = _rows(self._answers) + _bits(data[-1], seeds[0]) + near_speed.rows(quick, seeds, progress)
         return Result(self.name, quick, tuple(seeds), _real(data, sets), _simulated(quick), tuple(rows))
 
     def pages(self, result: Result) -> Mapping[str, str]:
@@ -178,11 +184,6 @@ def _bits(data: Pool, seed: int) -> list[Row]:
                    correlation(found)),
         ]  # fmt: skip
     return rows
-
-
-def _near(quick: bool, seeds: Sequence[int], progress: Progress) -> list[Row]:
-    """Speed of exact Hamming search beside usearch and faiss."""
-    return []
 
 
 def _real(data: Sequence[Pool], sets: Sequence[str]) -> tuple[str, ...]:
