@@ -186,6 +186,14 @@ def test_certificates_outlive_another_check_share_and_all_is_checked_at_first() 
     assert other.summary()["served_high"] == 1.0
 
 
+def test_wordings_that_never_come_again_are_served_too() -> None:
+    one, rng = Calibrated(0.01), random.Random(2)
+    for n in range(3000):
+        last = ask(one, rng, Likeness(n.to_bytes(16), (n + 1).to_bytes(16), 0.99), right=True)
+    assert one.open >= 0
+    assert last.verdict is not Verdict.ABSTAIN
+
+
 def test_the_summary_counts() -> None:
     one, _ = trusted()
     summary = one.summary()
