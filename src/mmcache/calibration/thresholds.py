@@ -20,8 +20,8 @@ FLOOR = 1e-4
 """No hypothesis is surer than this."""
 SHARED = 0.003
 UNIFORM = 0.01
-"""Of the prior, kept for every hypothesis alike. It bounds from below how wrong an unknown neighbourhood is taken to be:
-with 0.03, where all is right, 0.5 %, too much for the level that opens first at an allowed error of 1 %."""
+"""Of the prior, kept for every hypothesis alike. An unknown neighbourhood is never taken to be less wrong than this
+makes it: with 0.03, where all is right, 0.5 %, too much for the level that opens first at an allowed error of 1 %."""
 FIRST_PACE = 0.03
 MOST_PACE = 0.2
 _SCORES = [score / 2 for score in range(-2 * STEPS, 2 * STEPS + 1)]
