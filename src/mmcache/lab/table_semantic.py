@@ -71,7 +71,7 @@ class SemanticTable(Table):
             ("gptcache/vqa", "gptcache/text", "litellm/semantic", "litellm/key", "langchain/key") if quick else None,
             skipped, progress,
         )  # fmt: skip
-        rows += pictures.whole_set(book.__getitem__, 40 if quick else 4)
+        rows += pictures.whole_set(book.__getitem__, 200 if quick else 4)
         for crowd, asked in crowds.items():
             errors = words.ERRORS[:1] if quick else words.ERRORS
             rows += words.paraphrases(crowd.name, asked, seeds, errors, rules(), progress)
