@@ -69,3 +69,7 @@ class RetrievalError(MMCacheError):
 
 class AssetError(MMCacheError):
     """A packaged weight or media file of the lab is missing, or is not the pinned one."""
+
+
+class StreamLostError(MMCacheError, RuntimeError):
+    """Whoever computed a stream that others had joined gave up."""

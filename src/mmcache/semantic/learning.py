@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mmcache.calibration.base import Verdict
+from mmcache.lookup import Make
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
@@ -32,41 +33,49 @@ class Learning:
     def learn(self, plan: Plan, value: Any) -> None:
         """`value` was computed for `plan`: compare it with the near answer, if there was one, and remember both."""
         planner = self._planner
-        if planner is None or plan.asked is None or plan.leads is None:
+        if planner is None or plan.asked is None:
             return
         self._features.offer("text", plan.asked.entry.vector, self._embedder)
         for sketch in plan.asked.pictures:
             if sketch is not None:
                 self._features.offer("image", sketch.vector, "sketch")
+        if plan.near is not None:
+            self._compare(planner, plan, plan.near.make, value)
+        elif plan.pending is not None:  # under way: compared as soon as it is there
+            plan.pending.future.add_done_callback(lambda done: self._compare(planner, plan, done.result(), value))
+        if plan.leads is None:
+            planner.take_over(plan)
+        if plan.keeps is None:
+            return
         try:
-            self._compare(planner, plan, value)
             if self._cache.answers.read(plan.found.key).make is None:  # refused, or invalidated meanwhile
                 with planner.lock:
                     planner.questions.forget_here([plan.found.key])
-            elif plan.keeps is not None:
+            else:
                 planner.questions.keep(plan.found.scope, plan.keeps)
         except MMCacheError as error:
             self._failed(plan, str(error))
 
-    def _compare(self, planner: Planner, plan: Plan, value: Any) -> None:
-        if plan.candidate is None or plan.decision is None or plan.learner is None or self._semantic is None:
+    def _compare(self, planner: Planner, plan: Plan, make: Make | None, value: Any) -> None:
+        if make is None or plan.candidate is None or plan.decision is None or plan.learner is None:
             return
-        stored = plan.near or self._cache.answers.read(plan.candidate.entry.key)
-        if stored.make is None:  # it was under way, and is not there yet
-            return
+        assert self._semantic is not None
         try:
-            right = self._semantic.judge(_whole(plan, stored.make()), _whole(plan, value))
+            right = self._semantic.judge(_whole(plan, make()), _whole(plan, value))
         except Exception as error:  # noqa: BLE001 - a user's judge may raise anything; then nothing is learned
             self._failed(plan, f"the judge raised {error!r}")
             return
         if right is None:
             return
-        planner.populations.judged(plan.learner, plan.candidate.likeness, plan.decision, bool(right))
-        with planner.lock:
-            planner.populations.catch_up(plan.learner)
         came_out = "right" if right else "wrong"
         checked = (f"checked_{came_out}",) if plan.decision.verdict is Verdict.CHECK else ()
-        planner.populations.count(plan.learner, f"compared_{came_out}", *checked)
+        try:
+            planner.populations.judged(plan.learner, plan.candidate.likeness, plan.decision, bool(right))
+            with planner.lock:
+                planner.populations.catch_up(plan.learner)
+            planner.populations.count(plan.learner, f"compared_{came_out}", *checked)
+        except MMCacheError as error:
+            self._failed(plan, str(error))
 
     def close(self) -> None:
         """Idempotent."""

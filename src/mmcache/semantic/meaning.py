@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,7 +61,7 @@ class Meaning:
         self.planner = None
         if semantic is not None:
             questions, populations = Questions(semantic, ledger), Populations(semantic, ledger)
-            self.planner = Planner(cache, semantic, questions, populations, rng or random.Random())
+            self.planner = Planner(cache, self._identifier, questions, populations, rng or random.Random())
         self._learning = Learning(cache, semantic, self.planner)
         self.streaming = Streaming(self)
         self._waiting: list[Pending] = []
@@ -74,15 +75,15 @@ class Meaning:
 
     def ask(self, prompt: Prompt, answer: Callable[[Prompt], Any], options: AskOptions) -> Reply:
         """See `Cache.ask`."""
-        plan = self.plan(prompt, options, "value", blocking=True)
+        plan = self.plan(prompt, options, "value", thread=threading.get_ident(), blocking=True)
         if plan is None:
-            return self.aside(lambda: answer(prompt), options)
+            return self.aside(_computing(None, self.canonical(prompt), answer), options)
         if plan.follows is not None and (make := self.follow(plan.follows)) is not None:
             return self._served(plan, make())
         if (make := plan.stored) is not None:
             return self._served(plan, make())
         with self.leading(plan):
-            return self._reply(plan, self.settle(plan, _computing(plan.found, answer), options))
+            return self._reply(plan, self.settle(plan, _computing(plan, plan.found.canonical, answer), options))
 
     async def ask_async(
         self, prompt: Prompt, answer: Callable[[Prompt], Any | Awaitable[Any]], options: AskOptions
@@ -92,17 +93,18 @@ class Meaning:
 
         plan = await self.plan_async(prompt, options, "value")
         if plan is None:
-            return await self.aside_async(lambda: answer(prompt), options)
+            canonical = await asyncio.to_thread(self.canonical, prompt)
+            return await self.aside_async(_computing(None, canonical, answer), options)
         if plan.follows is not None and (make := await self.follow_async(plan.follows)) is not None:
             return self._served(plan, make())
         if (make := plan.stored) is not None:
             return self._served(plan, make())
         with self.leading(plan):
-            compute = await asyncio.to_thread(_computing, plan.found, answer)
-            return self._reply(plan, await self.settle_async(plan, compute, options))
+            canonical = await asyncio.to_thread(lambda: plan.found.canonical)
+            return self._reply(plan, await self.settle_async(plan, _computing(plan, canonical, answer), options))
 
-    def plan(self, prompt: Prompt, options: AskOptions, form: str, *, blocking: bool) -> Plan | None:
-        """What is known about a request; None where the cache must step aside."""
+    def plan(self, prompt: Prompt, options: AskOptions, form: str, *, thread: int, blocking: bool) -> Plan | None:
+        """What is known about a request that is computed on `thread`; None where the cache must step aside."""
         cache = self._cache
         check_options(options)
         cache.answers.check_open()
@@ -119,19 +121,20 @@ class Meaning:
         plan = Plan(found, cache.answers.find(found.key, settled=True))
         if self.planner is not None and plan.look.make is None:
             with self._quietly():
-                self.planner.plan(plan, blocking=blocking)
+                self.planner.plan(plan, thread=thread, blocking=blocking)
         if plan.stored is None:
             reason = MissReason.ABSTAINED if plan.decision is not None else plan.look.reason
             plan.look = plan.look if plan.look.make is not None else replace(plan.look, reason=reason)
             cache.answers.count(found.key, plan.look)
-        self._count(plan)
         return plan
 
     async def plan_async(self, prompt: Prompt, options: AskOptions, form: str) -> Plan | None:
         """The async twin of `plan`, in a thread. Who is cancelled meanwhile leaves nobody waiting."""
         import asyncio
 
-        planning = asyncio.ensure_future(asyncio.to_thread(self.plan, prompt, options, form, blocking=False))
+        thread = threading.get_ident()
+        in_thread = asyncio.to_thread(self.plan, prompt, options, form, thread=thread, blocking=False)
+        planning = asyncio.ensure_future(in_thread)
         try:
             return await asyncio.shield(planning)
         except asyncio.CancelledError:
@@ -147,10 +150,20 @@ class Meaning:
         if self.planner is not None:
             self.planner.failed(plan)
 
-    def joined(self, plan: Plan) -> None:
-        """Another caller computes the very same."""
+    def landed(self, plan: Plan) -> None:
+        """Another caller computes the very same: nobody need wait for this one."""
         if self.planner is not None:
-            self.planner.joined(plan)
+            self.planner.landed(plan, None)
+
+    def canonical(self, prompt: Prompt) -> Prompt:
+        """What the model is given where nothing is looked up, too. Raises `InvalidInputError`."""
+        options, salt = self._identifier.options, bytes(32)
+        return replace(
+            prompt,
+            text=identify(prompt.text, "text", salt=salt).canonical(),
+            pictures=[identify(part, "image", salt=salt, options=options).canonical() for part in prompt.pictures],
+            sounds=[identify(part, "audio", salt=salt, options=options).canonical() for part in prompt.sounds],
+        )
 
     def _refresh(self) -> None:
         """Learn what other processes have changed since the last request. Raises `TierError`."""
@@ -240,9 +253,9 @@ class Meaning:
         return Stream(chunks, "near", reply.decision, reply.stored_text)
 
     def computed_stream(self, plan: Plan, chunks: Broadcast) -> Stream:
-        """Chunks that are being computed."""
+        """Chunks of an exact hit, or that are being computed."""
         reply = self._reply(plan, None)
-        return Stream(chunks, "computed", reply.decision, reply.stored_text)
+        return Stream(chunks, reply.source, reply.decision, reply.stored_text)
 
     def _served(self, plan: Plan, value: Any) -> Reply:
         assert plan.candidate is not None
@@ -253,18 +266,20 @@ class Meaning:
             self._cache.answers.count_near(plan.found.key, entry.key, plan.near, plan.decision.confidence)
         with self.planner.lock:
             self.planner.questions.used(entry.key)
+        self.count(plan, "near")
         return Reply(value, "near", entry.key, plan.decision, entry.text)
 
     def _computed(self, plan: Plan, value: Any, options: AskOptions) -> None:
         """An answer was computed: hand it to who waits, learn from it, link it; or drop it, if it is old already."""
         found, cache = plan.found, self._cache
-        if plan.look.make is not None:
+        self.count(plan, "computed" if plan.ran or plan.look.make is None else "exact")
+        if plan.look.make is not None and not plan.ran:
             return
-        if self.planner is not None and plan.leads is not None:
-            self.planner.landed(plan, cache.answers.read(found.key).make or (lambda: value))
+        moved = isinstance(options["model"], Alias) and self._moved(options["model"], found, value)
+        if self.planner is not None:  # what is not stored, for it was refused or has changed, is not shared either
+            self.planner.landed(plan, None if moved else cache.answers.read(found.key).make)
         self._learning.learn(plan, value)
         self._learning.link(found)
-        moved = isinstance(options["model"], Alias) and self._moved(options["model"], found, value)
         if moved or self._identifier.changed(found.sources) != found.editions:
             cache.invalidate(found.key)
 
@@ -280,19 +295,20 @@ class Meaning:
                 return False
             label = f"fingerprint:{source_id(scope.salt, 'model', alias.name).hex()}"
             now, before = str(alias.fingerprint(value)), self._ledger.recall(label)
+            if before not in (None, now):
+                self._cache.events.emit(
+                    Failed("semantic", f"{alias.name} moved from {before} to {now}: its answers go")
+                )
+                self.changed("model", alias.name, tenant=scope.tenant, namespace=scope.namespace)
             if now != before:
                 self._ledger.remember(label, now)
+            return before not in (None, now)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything; then nobody knows: drop
             self._cache.events.emit(Failed("semantic", f"cannot say which model answered: {error!r}", found.key))
             return True
-        if before is None or now == before:
-            return False
-        self._cache.events.emit(Failed("semantic", f"{alias.name} has moved from {before} to {now}: its answers go"))
-        self.changed("model", alias.name, tenant=scope.tenant, namespace=scope.namespace)
-        return True
 
     def _reply(self, plan: Plan, value: Any) -> Reply:
-        exact = plan.look.make is not None and self._cache.mode == "on"
+        exact = plan.look.make is not None and not plan.ran
         stored = plan.candidate.entry.text if plan.candidate is not None else None
         return Reply(value, "exact" if exact else "computed", plan.found.key, plan.decision, stored)
 
@@ -304,11 +320,11 @@ class Meaning:
         key = self._learning.source_key(bytes(16), *self._realm(options.get("tenant"), options.get("namespace")))
         return Reply(await self._cache.answers.answer_async(key, compute, bypass=True), "computed", None)
 
-    def _count(self, plan: Plan) -> None:
+    def count(self, plan: Plan, how: str) -> None:
+        """For the report: `exact`, `near` or `computed`."""
         planner = self.planner
         if planner is None:
             return
-        how = "exact" if plan.look.make is not None else "near" if plan.served else "computed"
         with self._quietly():
             with planner.lock:
                 learner = plan.learner or planner.populations.of(plan.found.scope, plan.found.kind)
@@ -319,6 +335,8 @@ class Meaning:
     def changed(self, kind: SourceKind, name: Any, *, tenant: str | None = None, namespace: str | None = None) -> int:
         """See `Cache.changed`. Raises `TierError` where it cannot be made durable."""
         cache = self._cache
+        cache.answers.check_open()
+        self._refresh()
         tenant, namespace = self._realm(tenant, namespace)
         key = self._learning.source_key(bytes(16), tenant, namespace)
         salt = cache.scopes.require(key).salt
@@ -364,16 +382,21 @@ class Meaning:
             self._cache.events.emit(Failed("semantic", str(error)))
 
 
-def _computing(found: Identified, answer: Callable[[Prompt], Any]) -> Callable[[], Any]:
-    """`answer` of the canonical prompt, decoded here."""
-    canonical = found.canonical
+def _computing(plan: Plan | None, canonical: Prompt, answer: Callable[[Prompt], Any]) -> Callable[[], Any]:
+    """`answer` of the canonical prompt; it runs as an answer, also where it is awaited later."""
+
+    async def awaited(found: Awaitable[Any]) -> Any:
+        with answering():
+            return await found
 
     def compute() -> Any:
+        if plan is not None:
+            plan.ran = True
         with answering():
-            return answer(canonical)
+            found = answer(canonical)
+        return awaited(found) if inspect.isawaitable(found) else found
 
     async def compute_async() -> Any:
-        with answering():
-            return await answer(canonical)
+        return await compute()
 
     return compute_async if inspect.iscoroutinefunction(answer) else compute

@@ -15,15 +15,12 @@ from mmcache.model.key import Key
 
 @dataclass(eq=False)
 class Pending:
-    """One answer under way. Its future gives a maker of the answer; an exception where there is none."""
+    """One answer under way. Its future gives a maker of the answer, or None where there is none to be shared."""
 
     key: Key
-    draw: float
-    """Whether its followers' trust is checked is drawn once for all of them."""
-    thread: int = field(default_factory=threading.get_ident)
+    thread: int
+    """Whose end would be the end of it; 0 = of a thread of its own."""
     future: Future[Any] = field(default_factory=Future)
-    checked: bool = False
-    """A follower is at it."""
 
 
 _answering: ContextVar[bool] = ContextVar("mmcache_answering", default=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mmcache import forks
 from mmcache.calibration.base import Decision, Verdict
 from mmcache.forks import Lock
 from mmcache.lookup import Lookup, Make
@@ -15,10 +15,9 @@ from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.semantic.pending import Pending, may_wait
 from mmcache.semantic.populations import Learner, Populations
-from mmcache.semantic.prompt import Identified
+from mmcache.semantic.prompt import Identified, Identifier, answer_key
 from mmcache.semantic.questions import Questions
-from mmcache.semantic.settings import Semantic
-from mmcache.semantic.shelves import Asked, Candidate
+from mmcache.semantic.shelves import Asked, Candidate, Entry
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -42,12 +41,16 @@ class Plan:
     """About the candidate."""
     near: Lookup | None = None
     """What is stored for the candidate: to be served, or compared."""
+    pending: Pending | None = None
+    """The candidate's computation, where it is under way."""
     follows: Pending | None = None
-    """The candidate's computation, where it is under way, and its answer is to be served."""
+    """The same, where its answer is to be served."""
     leads: Pending | None = None
     """This request's own computation, which others may wait for."""
     keeps: Asked | None = None
     """`asked`, to be kept at rest once it is answered."""
+    ran: bool = False
+    """The model was asked, by this very request."""
 
     @property
     def served(self) -> bool:
@@ -64,16 +67,28 @@ class Planner:
     """Finds and decides. `lock` guards questions, populations and what is pending; it is never held while anything is
     embedded, computed or read."""
 
+    fork_order = 0
+
     def __init__(
-        self, cache: Cache, semantic: Semantic, questions: Questions, populations: Populations, rng: random.Random
+        self, cache: Cache, identifier: Identifier, questions: Questions, populations: Populations, rng: random.Random
     ) -> None:
-        self._cache, self._semantic, self._rng = cache, semantic, rng
+        self._cache, self._rng = cache, rng
         self.questions, self.populations = questions, populations
+        self._identifier = identifier
         self.lock = Lock()
         self.pending: dict[Key, Pending] = {}
+        forks.join(self)
 
-    def plan(self, plan: Plan, *, blocking: bool) -> None:
-        """Go on with a prompt that is not stored exactly. `blocking`: who waits stops a whole thread."""
+    def before_fork(self) -> None:
+        """See `forks`."""
+
+    def after_fork(self, child: bool) -> None:
+        """A child has none of its parent's threads, so nothing under way."""
+        if child:
+            self.pending = {}
+
+    def plan(self, plan: Plan, *, thread: int, blocking: bool) -> None:
+        """Go on with a prompt that is not stored exactly. `thread` computes it; `blocking`: who waits stops it."""
         try:
             plan.asked = self.questions.asked(plan.found)
         except Exception as error:  # noqa: BLE001 - the user's embedding may raise anything; the prompt is computed
@@ -83,23 +98,24 @@ class Planner:
             with self.lock:
                 plan.learner = self._learner(plan)
                 if plan.learner is None or not self._chosen(plan):
-                    self._lead(plan)
+                    self._lead(plan, thread)
                     return
-                plan.follows = self.pending.get(plan.candidate.entry.key)  # type: ignore[union-attr]
-                if plan.follows is not None:
-                    self._decide_pending(plan, plan.follows, blocking)
+                assert plan.candidate is not None
+                plan.pending = self.pending.get(plan.candidate.entry.key)
+                if plan.pending is not None:
+                    self._decide_pending(plan, plan.pending, thread, blocking)
                     return
-            assert plan.candidate is not None
             plan.near = self._cache.answers.read(plan.candidate.entry.key)
             if plan.near.make is not None:
                 with self.lock:
                     self._decide(plan, self._rng.random())
                     if not plan.served:
-                        self._lead(plan)
+                        self._lead(plan, thread)
                 return
             self.forget(plan.candidate.entry.key)
+        plan.candidate = plan.near = None
         with self.lock:
-            self._lead(plan)
+            self._lead(plan, thread)
 
     def _learner(self, plan: Plan) -> Learner | None:
         try:
@@ -111,9 +127,20 @@ class Planner:
     def _chosen(self, plan: Plan) -> bool:
         """Whether there is a stored question to decide about: the one that is likeliest answered alike."""
         assert plan.asked is not None
-        candidates = self.questions.find(plan.found.scope, plan.asked)
-        plan.candidate = candidates[0] if candidates else None
+        assert plan.learner is not None
+        confidence, plan.candidate = -1.0, None
+        for candidate in self.questions.find(plan.found.scope, plan.asked):
+            if not self._believed(plan.found, candidate.entry):
+                self.questions.forget_here([candidate.entry.key])
+            elif (right := plan.learner.calibration.confidence(candidate.likeness)) > confidence:
+                confidence, plan.candidate = right, candidate
         return plan.candidate is not None
+
+    def _believed(self, found: Identified, entry: Entry) -> bool:
+        """Whether an entry's parts give its key, now: no other's record, and none of its pictures has changed."""
+        salt, media = found.scope.salt, (*entry.pictures, *entry.sounds)
+        editions = self._identifier.media_editions(salt, entry.pictures, entry.sounds)
+        return entry.key == answer_key(found.scope.digest, salt, entry.exact, entry.words, media, editions)
 
     def _decide(self, plan: Plan, draw: float) -> None:
         assert plan.candidate is not None
@@ -123,53 +150,51 @@ class Planner:
         if shadow:
             plan.decision = replace(plan.decision, share=1.0)
 
-    def _decide_pending(self, plan: Plan, pending: Pending, blocking: bool) -> None:
-        """The same, where the candidate's answer is under way: who trusts it waits for it."""
-        if not may_wait(pending, blocking=blocking):
-            plan.candidate = plan.follows = None
-            self._lead(plan)
-            return
-        self._decide(plan, pending.draw)
-        assert plan.decision is not None
-        if plan.decision.verdict is Verdict.CHECK:
-            if pending.checked:  # one follower checks for all, or each would compute
-                plan.decision = replace(plan.decision, verdict=Verdict.SERVE)
-            pending.checked = True
-        if not plan.served:
-            plan.follows = None
-            self._lead(plan)
+    def _decide_pending(self, plan: Plan, pending: Pending, thread: int, blocking: bool) -> None:
+        """The same, where the candidate's answer is under way: who trusts it waits for it, who does not compares."""
+        if may_wait(pending, blocking=blocking):
+            self._decide(plan, self._rng.random())
+            if plan.served:
+                plan.follows = pending
+                return
+        else:
+            plan.candidate = plan.pending = None
+        self._lead(plan, thread)
 
-    def _lead(self, plan: Plan) -> None:
+    def _lead(self, plan: Plan, thread: int) -> None:
         key = plan.found.key
         if key in self.pending:  # the same prompt, under way: single flight joins them
             return
         assert plan.asked is not None
         plan.keeps = self.questions.add(plan.found.scope, plan.asked)
-        plan.leads = self.pending[key] = Pending(key, self._rng.random())
+        plan.leads = self.pending[key] = Pending(key, thread)
 
-    def landed(self, plan: Plan, make: Callable[[], object]) -> None:
-        """The answer that `plan` leads is there: who waits for it calls `make`."""
+    def take_over(self, plan: Plan) -> None:
+        """Who led this very prompt gave up, and `plan` computed it: it is to be kept all the same."""
+        with self.lock:
+            key = plan.found.key
+            if plan.asked is not None and key not in self.pending and self.questions.entry(key) is None:
+                plan.keeps = self.questions.add(plan.found.scope, plan.asked)
+
+    def landed(self, plan: Plan, make: Make | None) -> None:
+        """The answer that `plan` leads is there: who waits for it calls `make`, or computes where that is None."""
         if plan.leads is not None:
             self._end(plan.leads, make)
 
     def failed(self, plan: Plan) -> None:
         """There will be no answer: who waits for it computes."""
-        if plan.leads is not None and not plan.leads.future.done():
+        if plan.leads is not None and self._end(plan.leads, None):
             with self.lock:
                 self.questions.forget_here([plan.leads.key])
-            self._end(plan.leads, None)
 
-    def joined(self, plan: Plan) -> None:
-        """Another caller computes this very prompt's answer after all: who waits for it asks again."""
-        if plan.leads is not None:
-            self._end(plan.leads, None)
-
-    def _end(self, pending: Pending, make: Make | None) -> None:
+    def _end(self, pending: Pending, make: Make | None) -> bool:
+        """Whether it was under way until now."""
         with self.lock:
-            if self.pending.get(pending.key) is pending:
-                del self.pending[pending.key]
-        if not pending.future.done():
-            pending.future.set_result(make)
+            if self.pending.get(pending.key) is not pending:
+                return False
+            del self.pending[pending.key]
+        pending.future.set_result(make)
+        return True
 
     def forget(self, key: Key) -> None:
         """The answer to a stored question is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -21,8 +21,15 @@ from mmcache.scopes import Scope, Scopes
 Source = tuple[str, str]
 """What an answer rests on: its kind and its name."""
 
-UNKNOWN: Final = object()
-"""A part that nobody can name: stands in `Prompt.other`, and the cache steps aside."""
+
+@dataclass(frozen=True)
+class Unknown:
+    """A part that nobody can name: stands in `Prompt.other`, and the cache steps aside."""
+
+    why: str = "a part that nobody can name"
+
+
+UNKNOWN: Final = Unknown()
 
 
 @dataclass(frozen=True)
@@ -40,20 +47,31 @@ class Prompt:
     """In order; anything that `Cache.key` takes as audio."""
     system: Any = ""
     """The system prompt."""
-    tools: Any = ()
-    """Tool descriptions. A dict's `name` (or `function.name`) is a source: see `Meaning.changed`."""
+    tools: Sequence[Any] | None = ()
+    """Tool descriptions, or names. A dict's `name` (or `function.name`) is a source: see `Meaning.changed`. The order of
+    tools and of their parameters counts, for the model reads them in it."""
     history: Any = ()
     """Earlier turns."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Temperature, seed, most tokens…"""
     schema: Any = None
-    """What the answer must look like: a JSON schema, a grammar."""
+    """What the answer must look like: a JSON schema (the order of its properties counts), a grammar."""
     documents: Sequence[str] | Mapping[str, str | bytes] = ()
-    """Names of what was retrieved, or name → content or version. Content counts exactly."""
+    """Names of what was retrieved, or name → content or version. Content counts exactly, and so does the order."""
     version: str = ""
     """Of the prompt template."""
     other: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the answer depends on."""
+
+    def __post_init__(self) -> None:
+        for names, types, takes in _TAKES:
+            for name in names:
+                if not isinstance(value := getattr(self, name), types):
+                    raise InvalidInputError(f"Prompt({name}=…) takes {takes}, not {type(value).__name__}")
+        for name in "documents", "sampling", "other":
+            for part in getattr(self, name):
+                if not isinstance(part, str):
+                    raise InvalidInputError(f"Prompt({name}=…) has names that are strings, not {part!r}")
 
     def sources(self) -> tuple[Source, ...]:
         """What it rests on by name, besides pictures, sounds and model. Sorted, each once."""
@@ -61,6 +79,15 @@ class Prompt:
         if self.version:
             found.add(("prompt", self.version))
         return tuple(sorted(found))
+
+
+_TAKES: Final[tuple[tuple[tuple[str, ...], tuple[type, ...], str], ...]] = (
+    (("text", "version"), (str,), "a string"),
+    (("pictures", "sounds"), (list, tuple), "a list, also of one"),
+    (("tools",), (list, tuple, type(None)), "a list of names or descriptions"),
+    (("documents",), (list, tuple, Mapping), "a list of names, or a mapping of names to contents or versions"),
+    (("sampling", "other"), (Mapping,), "a mapping"),
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +126,10 @@ class Identified:
         )
 
 
+def _tell_nobody(why: str) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Identifier:
     """How the prompts of one cache are identified."""
@@ -111,20 +142,20 @@ class Identifier:
     reach for good, in every tier and after any restart."""
     epoch: bytes = b""
     """Other where editions were lost: see `Ledger.epoch`."""
+    tell: Callable[[str], None] = _tell_nobody
+    """Told why the cache steps aside: which part of a prompt is unknown."""
 
     def identify(
         self, prompt: Prompt, signature: Signature, tenant: str, namespace: str, *, alias: str, form: str
     ) -> Identified | None:
-        """The parts of `prompt`; None where a part has no canonical bytes, so that the cache must step aside.
+        """The parts of `prompt`; None where a part has no canonical bytes, so that the cache must step aside: `tell` is
+        told which.
 
         alias: the model's name as a source. form: what is stored, `value` or `stream`. Raises `InvalidInputError`
         for content that cannot be read.
         """
         if not isinstance(prompt, Prompt):
             raise InvalidInputError(f"a Prompt is asked, not {type(prompt).__name__}: Prompt('What is it?')")
-        for name in ("pictures", "sounds"):
-            if not isinstance(getattr(prompt, name), list | tuple):
-                raise InvalidInputError(f"Prompt({name}=…) takes a list, also of one")
         bare = self.scopes.of(signature, tenant, namespace)
         salt = bare.salt
         words = identify(prompt.text, "text", salt=salt, memo=self.memo, options=self.options)
@@ -137,11 +168,9 @@ class Identifier:
         named = [source_id(salt, *source) for source in (("model", alias), *prompt.sources())]
         media = _media(salt, [part.digest for part in pictures], [part.digest for part in sounds])
         try:
-            rest = canonical_arguments(
-                (prompt.system, prompt.tools, prompt.history, dict(prompt.sampling), prompt.schema, prompt.version),
-                {"documents": _documents(prompt.documents), "other": dict(prompt.other)},
-            )
-        except InvalidInputError:
+            rest = _rest(prompt)
+        except InvalidInputError as error:
+            self.tell(f"stepping aside, for a part of the prompt is unknown: {error}")
             return None
         counts = framed(form, len(pictures).to_bytes(4, "big"), len(sounds).to_bytes(4, "big"))
         exact = _digest(salt, "exact", counts, rest, self.changed(named), self.epoch)
@@ -187,14 +216,40 @@ def source_id(salt: bytes, kind: str, name: str) -> bytes:
         raise InvalidInputError(f"the name of a {kind} holds a lone surrogate; pass valid Unicode") from error
 
 
-def _documents(documents: Sequence[str] | Mapping[str, str | bytes]) -> Any:
-    return dict(documents) if isinstance(documents, Mapping) else sorted(documents)
+def _rest(prompt: Prompt) -> bytes:
+    """All of a prompt but its words, pictures and sounds: equal exactly when they are. Raises `InvalidInputError`."""
+    for name, value in prompt.other.items():
+        if isinstance(value, Unknown):
+            raise InvalidInputError(f"other.{name} is {value.why}")
+    documents = prompt.documents
+    parts = {
+        "system": prompt.system,
+        "tools": prompt.tools,
+        "history": prompt.history,
+        "sampling": dict(prompt.sampling),
+        "schema": prompt.schema,
+        "version": prompt.version,
+        "documents": dict(documents) if isinstance(documents, Mapping) else list(documents),
+        "other": dict(prompt.other),
+    }
+    ordered = [parts["tools"], parts["schema"], parts["documents"]]
+    return framed("prompt", canonical_arguments((), parts), canonical_arguments(_orders(ordered)))
+
+
+def _orders(value: Any) -> list[list[str]]:
+    """The names of every dict in `value`, in the order that they were given in, which canonical bytes leave out.
+
+    Not to be asked for before `value` is known to have canonical bytes, so to be neither deep nor endless.
+    """
+    if isinstance(value, dict):
+        return [list(value), *(order for part in value.values() for order in _orders(part))]
+    return [order for part in value for order in _orders(part)] if isinstance(value, list | tuple) else []
 
 
 def _tool_names(tools: Any) -> list[str]:
     """Names of tools: strings, or dicts as OpenAI's or Anthropic's interfaces have them."""
     found = []
-    for tool in tools if isinstance(tools, list | tuple) else ():
+    for tool in tools or ():
         described = tool.get("function", tool) if isinstance(tool, Mapping) else tool
         name = described.get("name") if isinstance(described, Mapping) else described
         if isinstance(name, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Broadcast:
 
     def push(self, chunk: Any) -> None:
         """One more."""
+        chunk = _own(chunk)
         with self._changed:
             self._chunks.append(chunk)
             self._tell()
@@ -46,7 +48,7 @@ class Broadcast:
             with self._changed:
                 self._changed.wait_for(lambda: self._ended or len(self._chunks) > place)  # noqa: B023 - called here
                 found, ended = self._chunks[place:], self._ended
-            yield from found
+            yield from map(_own, found)
             place += len(found)
             if ended and not found:
                 if self._error is not None:
@@ -67,12 +69,17 @@ class Broadcast:
                 await woken.wait()
                 continue
             for chunk in found:
-                yield chunk
+                yield _own(chunk)
             place += len(found)
             if ended and not found:
                 if self._error is not None:
                     raise self._error
                 return
+
+
+def _own(chunk: Any) -> Any:
+    """A chunk that its reader may write to, and nobody else sees it."""
+    return chunk if isinstance(chunk, str | bytes | int | float | None) else copy.deepcopy(chunk)
 
 
 def _call(loop: Any, function: Callable[[], None]) -> None:

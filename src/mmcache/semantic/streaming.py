@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 
+from mmcache import forks
 from mmcache.forks import Lock
+from mmcache.model.errors import StreamLostError
 from mmcache.model.key import Key
 from mmcache.semantic.options import AskOptions
 from mmcache.semantic.pending import answering
@@ -23,35 +25,49 @@ if TYPE_CHECKING:
 class Streaming:
     """The streams under way in this process. A stream goes on to its end, and is stored, if its readers leave."""
 
+    fork_order = 0
+
     def __init__(self, meaning: Meaning) -> None:
         self._meaning = meaning
         self._lock = Lock()
         self._under_way: dict[Key, Broadcast] = {}
         self._tasks: set[Any] = set()
+        forks.join(self)
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+
+    def after_fork(self, child: bool) -> None:
+        """A child has none of its parent's threads, so no stream under way."""
+        if child:
+            self._under_way = {}
 
     # Threads --------------------------------------------------------------------------------------------------------
 
     def ask(self, prompt: Prompt, answer: Callable[[Prompt], Iterator[Any]], options: AskOptions) -> Stream:
         """See `Cache.ask_stream`."""
         meaning = self._meaning
-        plan = meaning.plan(prompt, options, "stream", blocking=True)
+        plan = meaning.plan(prompt, options, "stream", thread=0, blocking=True)
         if plan is None:
-            return _in_thread(lambda push: meaning.aside(lambda: _pumped(answer, prompt, push), options).value)
+            given = meaning.canonical(prompt)
+            return _in_thread(lambda push: meaning.aside(lambda: _pumped(answer, given, push), options).value)
         if (joined := self._near(plan)) is not None:
             return joined
         if plan.follows is not None and (make := meaning.follow(plan.follows)) is not None:
             return meaning.served_stream(plan, stored(make()))
         if plan.look.make is not None:
-            value = meaning.settle(plan, lambda: list(answer(plan.found.canonical)), options)
-            return Stream(stored(value), "exact")
-        broadcast, mine = self._join(plan)
-        if mine:
+            value = meaning.settle(plan, _ran(plan, lambda: list(answer(plan.found.canonical))), options)
+            return meaning.computed_stream(plan, stored(value))
+        with meaning.leading(plan):
+            canonical = plan.found.canonical
+            broadcast, mine = self._join(plan)
 
             def lead(push: Callable[[Any], None]) -> Any:
                 with meaning.leading(plan):
-                    return meaning.settle(plan, lambda: _pumped(answer, plan.found.canonical, push), options)
+                    return meaning.settle(plan, _ran(plan, lambda: _pumped(answer, canonical, push)), options)
 
-            _run(broadcast, lead, lambda: self._leave(plan.found.key, broadcast))
+            if mine:
+                _run(broadcast, lead, lambda: self._leave(plan.found.key, broadcast))
         return meaning.computed_stream(plan, broadcast)
 
     # Tasks ----------------------------------------------------------------------------------------------------------
@@ -68,9 +84,10 @@ class Streaming:
         plan = await meaning.plan_async(prompt, options, "stream")
         if plan is None:
             broadcast = Broadcast()
+            given = await asyncio.to_thread(meaning.canonical, prompt)
 
             async def aside() -> Any:
-                return (await meaning.aside_async(lambda: _pumped_async(answer, prompt, broadcast.push), options)).value
+                return (await meaning.aside_async(lambda: _pumped_async(answer, given, broadcast.push), options)).value
 
             self._spawn(broadcast, aside, lambda: None)
             return Stream(broadcast, "computed")
@@ -83,6 +100,7 @@ class Streaming:
             broadcast, mine = self._join(plan)
 
         async def compute() -> Any:
+            plan.ran = True
             return await _pumped_async(answer, canonical, broadcast.push)
 
         async def lead() -> Any:
@@ -91,8 +109,6 @@ class Streaming:
 
         if mine:
             self._spawn(broadcast, lead, lambda: self._leave(plan.found.key, broadcast))
-        if plan.look.make is not None:
-            return Stream(broadcast, "exact")
         return meaning.computed_stream(plan, broadcast)
 
     def _spawn(self, broadcast: Broadcast, lead: Callable[[], Awaitable[Any]], leave: Callable[[], None]) -> None:
@@ -103,10 +119,10 @@ class Streaming:
                 whole = await lead()
             except BaseException as error:
                 leave()
-                broadcast.end(error=error)
-                if not isinstance(error, Exception):  # cancelled: the loop must hear of it
-                    raise
-                return
+                broadcast.end(error=error if isinstance(error, Exception) else _lost(error))
+                if isinstance(error, Exception):
+                    return
+                raise  # cancelled: the loop must hear of it
             leave()
             broadcast.end(whole)
 
@@ -135,9 +151,8 @@ class Streaming:
             if broadcast is None:
                 broadcast = self._under_way[plan.found.key] = Broadcast()
         if not mine:
-            self._meaning.joined(plan)
-        elif plan.leads is not None:
-            plan.leads.thread = 0  # it is computed in a thread of its own: the caller's may wait for it
+            self._meaning.landed(plan)
+            self._meaning.count(plan, "computed")
         return broadcast, mine
 
     def _leave(self, key: Key, broadcast: Broadcast) -> None:
@@ -166,7 +181,28 @@ def _run(broadcast: Broadcast, lead: Callable[[Callable[[Any], None]], Any], lea
         leave()
         broadcast.end(whole)
 
-    threading.Thread(target=run, name="mmcache-stream", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="mmcache-stream", daemon=True).start()
+    except RuntimeError as error:  # no more threads: who joined meanwhile hears of it
+        leave()
+        broadcast.end(error=error)
+        raise
+
+
+def _ran(plan: Plan, compute: Callable[[], Any]) -> Callable[[], Any]:
+    """`compute`, which says that it ran."""
+
+    def computing() -> Any:
+        plan.ran = True
+        return compute()
+
+    return computing
+
+
+def _lost(error: BaseException) -> StreamLostError:
+    lost = StreamLostError("the task that computed this answer was cancelled; ask again")
+    lost.__cause__ = error
+    return lost
 
 
 def _pumped(answer: Callable[[Prompt], Iterator[Any]], prompt: Prompt, push: Callable[[Any], None]) -> list[Any]:
