@@ -48,8 +48,8 @@ class Prompt:
     system: Any = ""
     """The system prompt."""
     tools: Sequence[Any] | None = ()
-    """Tool descriptions, or names. A dict's `name` (or `function.name`) is a source: see `Meaning.changed`. The order of
-    tools and of their parameters counts, for the model reads them in it."""
+    """Tool descriptions, or names. A dict's `name` (or `function.name`) is a source: see `Meaning.changed`. The order
+    of tools and of their parameters counts, for the model reads them in it."""
     history: Any = ()
     """Earlier turns."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
