@@ -166,9 +166,9 @@ def _curve(crowd: str, curves: Sequence[Curve]) -> list[Row]:
     return rows
 
 
-def near_misses(corpus: Corpus, seed: int, error: float, progress: Progress) -> list[Row]:
-    """fow-cache's pairs, asked of a cache that has learned from another stream; and of plain thresholds."""
-    asked = pairs()
+def near_misses(corpus: Corpus, seed: int, error: float, every: int, progress: Progress) -> list[Row]:
+    """Each `every`-th of fow-cache's pairs, asked of a cache that has learned from another stream; and of plain thresholds."""
+    asked = pairs()[::every]
     vectors = text_vectors([text for pair in asked for text in (pair.first, pair.second)], progress)
     cosines = (vectors[::2] * vectors[1::2]).sum(axis=1)
     order = corpus.order(seed)

@@ -75,7 +75,7 @@ class SemanticTable(Table):
         for crowd, asked in crowds.items():
             errors = words.ERRORS[:1] if quick else words.ERRORS
             rows += words.paraphrases(crowd.name, asked, seeds, errors, rules(), progress)
-        rows += words.near_misses(corpus, seeds[0], words.ERRORS[0], progress)
+        rows += words.near_misses(corpus, seeds[0], words.ERRORS[0], 6 if quick else 1, progress)
         rows += pictures.serial_numbers(book.__getitem__, seeds, 200 if quick else 800)
         rows += pictures.coalescing(1 if quick else 5)
         rows += pictures.lookup_times(
