@@ -72,4 +72,6 @@ class Asked:
             raise InvalidInputError("the picture was changed while it was looked up; do not write to an input")
         if self._trace is not None:
             self._trace.mark(hop, "held" if self.held[place] else "computed")
+        vector = vector.view()
+        vector.flags.writeable = False  # the store is handed what will be remembered
         return vector

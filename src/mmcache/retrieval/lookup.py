@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache as once
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -21,7 +24,7 @@ from mmcache.keys.content import ContentOptions, encoded_bytes
 from mmcache.keys.framing import framed
 from mmcache.keys.joint import Alignment, joint_digest
 from mmcache.keys.signing.functions import function_identity
-from mmcache.model.errors import MMCacheError, RetrievalError, SettingsError
+from mmcache.model.errors import InvalidInputError, MMCacheError, RetrievalError, SettingsError
 from mmcache.model.event import Failed, MissReason
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
@@ -155,23 +158,20 @@ class Retrieval:
         """Ask the store again for remembered queries, those asked most often first; how many were asked.
 
         After a change of the corpus this fills the cache before callers do: no model runs, embeddings are at hand.
-        Raises `RetrievalError`.
+        Where it changes again meanwhile, what follows is asked and kept for that version. Raises `RetrievalError`.
         """
-        if self._queries is None:
-            return 0
-        scope, corpus = self._current()
         asked = 0
-        for query in self._queries.hottest(limit):
-            key, before = Key(scope, query.digest), asked
+        for query in () if self._queries is None else self._queries.hottest(limit):
+            present = self._current()
+            key = Key(present[0], query.digest)
 
-            def search(query: Query = query) -> Any:
+            def search(query: Query = query, key: Key = key, present: tuple[bytes, Key] = present) -> Any:
                 nonlocal asked
                 asked += 1
-                return self._ask_store(query)
+                return self._ask_for(query, key, present)
 
-            self._cache.get_or_compute(key, search, ttl=self._ttl)
-            if asked > before:
-                self._cache.link(key, corpus)
+            with suppress(_MovedOnError):
+                self._cache.get_or_compute(key, search, ttl=self._ttl)
         return asked
 
     def save(self) -> int:
@@ -186,9 +186,12 @@ class Retrieval:
         # Where the pages end. First: what is put over something older may go with an invalidation that comes after it.
         self._cache.invalidate(name(len(kept)))
         means = [np.empty(0, np.float32) if mean is None else mean for mean in self._queries.means]
+        stored = 0
         for number, page in enumerate(kept):
-            self._cache.put(name(number), page | {"means": means})
-        return sum(len(page["names"]) for page in kept)
+            if not self._cache.put(name(number), page | {"means": means}):
+                break  # refused: too large, or the cache is not on; a reader ends at the first that is not there
+            stored += len(page["names"])
+        return stored
 
     def _restore(self) -> None:
         name, number = self._pages(), 0
@@ -252,12 +255,16 @@ class Retrieval:
         asked = Asked(self._encoders, (picture, words), trace, self._holds)
         rest = canonical_arguments((k, picture is None, words is None), arguments)
         digest = joint_digest(self._salt, *asked.keys, rest)
-        scope, corpus = self._current()
-        key = Key(scope, digest)
+        present = self._current()
+        key = Key(present[0], digest)
 
+        @once
         def query() -> Query:
+            own = deepcopy(arguments)  # lists and dicts in it stay the caller's, who may write to them afterwards
+            if canonical_arguments((k, picture is None, words is None), own) != rest:
+                raise InvalidInputError("the arguments were changed while looked up; do not write to an input")
             group = blake3(rest).digest(length=16)
-            return Query(digest, group, k, arguments, *asked.keys, words or "", asked.vectors())
+            return Query(digest, group, k, own, *asked.keys, words or "", asked.vectors())
 
         answers = self._cache.answers
         look = answers.look_up([key], settled=True)[0]
@@ -268,7 +275,7 @@ class Retrieval:
             if trace is not None:
                 trace.mark(HopName.JOINT, "hit", look.tier)
         else:
-            nearby = self._nearby(query, scope)
+            nearby = self._nearby(query, present[0])
             served = nearby is not None and nearby.allowed and random.random() >= self._check_share
             if trace is not None:
                 self._say(trace, query(), asked.held, look, nearby, served)
@@ -280,17 +287,14 @@ class Retrieval:
         def search() -> Any:
             nonlocal searched
             searched = True
-            value = self._ask_store(query())
-            if self._current()[1] != corpus:
-                raise _MovedOnError(value)
-            return value
+            return self._ask_for(query(), key, present)
 
         try:
             value = answers.settle(key, look, search, ttl=self._ttl)
         except _MovedOnError as moved:  # between two corpora: handed out, not stored
             return moved.value
         if searched:
-            self._searched(key, corpus, query(), value, nearby)
+            self._searched(key, query(), value, nearby)
         if trace is not None and (searched or look.make is None):
             trace.mark(HopName.STORE, "searched" if searched else "shared")
         return value
@@ -314,9 +318,17 @@ class Retrieval:
         value = self._cache.get(Key(scope, match.digest), _MISSING)
         return None if value is _MISSING else _Nearby(match, value, allowed)
 
+    def _ask_for(self, query: Query, key: Key, present: tuple[bytes, Key]) -> Any:
+        """The store's results, to be kept under `key`. Raises `_MovedOnError` where the corpus changed meanwhile."""
+        self._cache.link(key, present[1])  # before it is asked: who invalidates the corpus meanwhile must reach it
+        value = self._ask_store(query)
+        if self._current() is not present:  # not `!=`: it may have changed twice, and be back
+            raise _MovedOnError(value)
+        return value
+
     def _ask_store(self, query: Query) -> Any:
         try:
-            return self._search(*query.vectors, query.k, **query.arguments)
+            return self._search(*query.vectors, query.k, **deepcopy(dict(query.arguments)))
         except MMCacheError:
             raise
         except Exception as error:  # the store is a plug-in: whatever it raises, it is this hop's
@@ -324,8 +336,7 @@ class Retrieval:
                 "store", f"the vector store failed ({type(error).__name__}: {error}); the cause is chained"
             ) from error
 
-    def _searched(self, key: Key, corpus: Key, query: Query, value: Any, nearby: _Nearby | None) -> None:
-        self._cache.link(key, corpus)
+    def _searched(self, key: Key, query: Query, value: Any, nearby: _Nearby | None) -> None:
         self._observed.searched()
         try:
             if self._queries is not None:

@@ -1,0 +1,146 @@
+"""What changes while, or after, the store is asked: arguments, vectors, the corpus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mmcache import Cache, InvalidInputError
+from mmcache.model.errors import RetrievalError
+from mmcache.retrieval import Retrieval
+
+Floats = npt.NDArray[np.float32]
+
+
+def read(text: str) -> npt.NDArray[np.float64]:
+    return np.array([len(text), text.count(" "), 1.0])
+
+
+def see(picture: Any) -> Floats:
+    return np.asarray(picture, np.float32).reshape(-1)[:3]
+
+
+def retrieval(cache: Cache, search: Any, **options: Any) -> Retrieval:
+    encoders = cache.wrap(see, modality="image", signature="see-1"), cache.wrap(read, modality="text", signature="r-1")
+    return Retrieval(cache, picture=encoders[0], text=encoders[1], search=search, **{"corpus": "1"} | options)
+
+
+def test_a_filter_that_is_written_to_later_does_not_change_what_is_refreshed() -> None:
+    def search(picture: Any, text: Any, k: int, only: dict[str, str]) -> list[str]:
+        return [only["language"]]
+
+    with Cache(memory="4MiB") as cache:
+        retrieve, only = retrieval(cache, search), {"language": "en"}
+        assert retrieve(None, "a", only=only) == ["en"]
+        only["language"] = "de"
+        assert retrieve(None, "a", only=only) == ["de"]
+        retrieve.changed("2")
+        assert retrieve.refresh() == 2
+        assert retrieve(None, "a", only={"language": "en"}) == ["en"]
+        assert retrieve(None, "a", only={"language": "de"}) == ["de"]
+
+
+def test_a_search_may_write_to_its_arguments_but_not_to_the_vectors() -> None:
+    def search(picture: Any, text: Floats, k: int, only: list[int], spoil: bool) -> list[int]:
+        if spoil:
+            text /= 2
+        only.append(1)
+        return [len(only)]
+
+    with Cache(memory="4MiB") as cache:
+        retrieve = retrieval(cache, search)
+        assert retrieve(None, "a", only=[], spoil=False) == [1]
+        retrieve.changed("2")
+        assert retrieve.refresh() == 1
+        assert retrieve(None, "a", only=[], spoil=False) == [1]
+        with pytest.raises(RetrievalError, match="read-only"):
+            retrieve(None, "b", only=[], spoil=True)
+
+
+def test_arguments_that_are_written_to_during_a_lookup_are_refused() -> None:
+    only = ["a"]
+
+    def tell() -> str:
+        only.append("b")  # asked after the key was made: here another thread may come
+        return "1"
+
+    with Cache(memory="4MiB") as cache:
+        retrieve = retrieval(cache, lambda *_, **__: [1], corpus=tell)
+        with pytest.raises(InvalidInputError, match="arguments were changed"):
+            retrieve(None, "a", only=only)
+
+
+def test_a_refresh_during_which_the_corpus_changes_keeps_nothing_for_the_wrong_one() -> None:
+    store, moves = ["A"], [False]
+
+    def search(picture: Any, text: Any, k: int) -> list[str]:
+        if moves[0]:
+            store[0] = "B"
+        return [store[0]]
+
+    with Cache(memory="4MiB") as cache:
+        retrieve = retrieval(cache, search, corpus=lambda: store[0])
+        assert [retrieve(None, words) for words in "xy"] == [["A"], ["A"]]
+        store[0] = "C"
+        retrieve(None, "z")
+        store[0], moves[0] = "A", True
+        assert retrieve.refresh() == 3  # the first falls between two corpora, the others are B's
+        moves[0] = False
+        assert [retrieve(None, words) for words in "xy"].count(["B"]) == 2
+        store[0] = "A"
+        assert [retrieve(None, words) for words in "xyz"] == [["A"]] * 3
+
+
+def test_a_corpus_that_is_changed_and_changed_back_is_noticed() -> None:
+    with Cache(memory="4MiB") as cache:
+        searches: list[int] = []
+
+        def search(*_: Any) -> list[int]:
+            if not searches:
+                retrieve.changed("2")
+                retrieve.changed("1")
+            searches.append(1)
+            return [len(searches)]
+
+        retrieve = retrieval(cache, search)
+        assert retrieve(None, "a") == [1]
+        assert retrieve(None, "a") == [2] == retrieve(None, "a")
+
+
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_who_invalidates_the_corpus_meanwhile_reaches_the_search(refreshed: bool) -> None:
+    drop, searches = [not refreshed], []
+
+    with Cache(memory="4MiB") as cache:
+
+        def search(*_: Any) -> list[int]:
+            searches.append(1)
+            if drop[0]:
+                cache.invalidate(retrieve.corpus_key)
+            return [len(searches)]
+
+        retrieve = retrieval(cache, search)
+        assert retrieve(None, "a") == [1]
+        if refreshed:
+            cache.invalidate(retrieve.corpus_key)
+            drop[0] = True
+            assert retrieve.refresh() == 1
+        drop[0] = False
+        assert retrieve(None, "a") == [len(searches)] == [3 if refreshed else 2]
+
+
+def test_save_counts_what_was_stored() -> None:
+    def wide(text: str) -> Floats:
+        return np.full(4096, len(text), np.float32)
+
+    with Cache(memory="256KiB") as cache:
+        text = cache.wrap(wide, modality="text", signature="w-1")
+        picture = cache.wrap(see, modality="image", signature="see-1")
+        retrieve = Retrieval(cache, picture=picture, text=text, search=lambda *_: [1], corpus="1")
+        for count in range(1, 21):
+            retrieve(None, "x" * count)
+        assert retrieve.report().remembered == 20
+        assert retrieve.save() == 0  # one page of 20 × 16 KiB is more than the cache has
