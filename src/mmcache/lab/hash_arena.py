@@ -116,14 +116,18 @@ class Answer(NamedTuple):
 
 
 def contest(
-    pool: Pool, seed: int, progress: Progress = silent, candidates: Sequence[Recipe] = CANDIDATES
+    pool: Pool,
+    seed: int,
+    progress: Progress = silent,
+    candidates: Sequence[Recipe] = CANDIDATES,
+    deep_steps: int = DEEP_STEPS,
 ) -> list[Answer]:
     """Train all on one split and ask all."""
     test = pool.split(seed)
     training = pool.pairs.of(~test)
     recipe = choose(training, candidates, seed=seed)
     answers: list[Answer] = []
-    makers = _makers(training, recipe, seed)
+    makers = _makers(training, recipe, seed, deep_steps)
     for done, (method, directions, make) in enumerate(makers, 1):
         distances = make()
         for asked in questions(pool, test):
@@ -137,7 +141,7 @@ def contest(
 Maker = tuple[str, Sequence[str], Callable[[], Mapping[str, Distance]]]
 
 
-def _makers(training: Paired, recipe: Recipe, seed: int) -> list[Maker]:
+def _makers(training: Paired, recipe: Recipe, seed: int, deep_steps: int) -> list[Maker]:
     batch, everything = recipe.batch, tuple(DIRECTIONS)
 
     def hashed(pairs: Paired, with_recipe: Recipe) -> Mapping[str, Distance]:
@@ -145,7 +149,7 @@ def _makers(training: Paired, recipe: Recipe, seed: int) -> list[Maker]:
         return {"": by_code(learned), "/float": by_cosine(learned.embed)}
 
     def deep(alike: Numbers) -> Mapping[str, Distance]:
-        return {"": by_code(deep_hash(training, alike, steps=DEEP_STEPS, batch=batch, seed=seed))}
+        return {"": by_code(deep_hash(training, alike, steps=deep_steps, batch=batch, seed=seed))}
 
     def canonical(one: str, other: str) -> Mapping[str, Distance]:
         space = cca(training, one, other)
