@@ -59,6 +59,9 @@ class Calibration(Protocol):
         Changes nothing and counts nothing. 0 where a part is not alike.
         """
 
+    def withdraw(self, decision: Decision) -> None:
+        """What was decided to be served was not, for it was gone: it is no hit. Nothing for other verdicts."""
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """The stored answer to a request `decide` was asked about turned out right or wrong.
 

@@ -96,6 +96,13 @@ class Calibrated:
         """See `Calibration.confidence`."""
         return 1.0 - self.evidence.weigh(likeness).wrong if comparable(likeness) else 0.0
 
+    def withdraw(self, decision: Decision) -> None:
+        """See `Calibration.withdraw`."""
+        if decision.verdict is Verdict.SERVE:
+            self.counts["served"] = max(0, self.counts["served"] - 1)
+            self.ledger.unearn()
+            self.served_bound.hits = max(0, self.served_bound.hits - 1)
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """See `Calibration.learn`."""
         if not comparable(likeness):

@@ -51,6 +51,10 @@ class Ledger:
         if self.credit < self._cap:
             self.credit += 1.0
 
+    def unearn(self) -> None:
+        """It was no hit after all."""
+        self.credit -= 1.0
+
     def pay(self, share: float) -> None:
         """A check drawn with chance `share` caught a wrong one."""
         self.credit -= self.price(share)

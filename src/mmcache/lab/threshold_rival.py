@@ -28,6 +28,9 @@ class GlobalThreshold:
         """See `Calibration.confidence`."""
         return 1.0 if comparable(likeness) and likeness.text >= self.threshold else 0.0
 
+    def withdraw(self, decision: Decision) -> None:
+        """Keeps no account."""
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """Learns nothing."""
 

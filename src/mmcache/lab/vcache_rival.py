@@ -69,6 +69,9 @@ class VCache:
             tau = min(tau, (1 - self.max_error - alpha) / (1 - alpha) if alpha < 1 else 0.0)
         return max(tau, 0.0), _sigmoid(slope * (likeness.text - threshold))
 
+    def withdraw(self, decision: Decision) -> None:
+        """Keeps no account."""
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         """See `Calibration.learn`."""
         if comparable(likeness) and decision.verdict is Verdict.ABSTAIN:

@@ -78,7 +78,7 @@ class Meaning:
         plan = self.plan(prompt, options, "value", thread=threading.get_ident(), blocking=True)
         if plan is None:
             return self.aside(_computing(None, self.canonical(prompt), answer), options)
-        if plan.follows is not None and (make := self.follow(plan.follows)) is not None:
+        if plan.follows is not None and (make := self.follow(plan)) is not None:
             return self._served(plan, make())
         if (make := plan.stored) is not None:
             return self._served(plan, make())
@@ -95,7 +95,7 @@ class Meaning:
         if plan is None:
             canonical = await asyncio.to_thread(self.canonical, prompt)
             return await self.aside_async(_computing(None, canonical, answer), options)
-        if plan.follows is not None and (make := await self.follow_async(plan.follows)) is not None:
+        if plan.follows is not None and (make := await self.follow_async(plan)) is not None:
             return self._served(plan, make())
         if (make := plan.stored) is not None:
             return self._served(plan, make())
@@ -201,28 +201,43 @@ class Meaning:
         """What near-equal prompts are waiting for, once for each that waits."""
         return list(self._waiting)
 
-    def follow(self, pending: Pending) -> Callable[[], Any] | None:
+    def follow(self, plan: Plan) -> Callable[[], Any] | None:
         """Wait for a near-equal prompt's answer; None where there is none."""
-        self._waiting.append(pending)
-        try:
-            make: Callable[[], Any] | None = pending.future.result(PATIENCE_SECONDS)
-        except TimeoutError:
-            return None
-        finally:
-            self._waiting.remove(pending)
-        return make
+        with self._following(plan) as pending:
+            try:
+                make: Callable[[], Any] | None = pending.future.result(PATIENCE_SECONDS)
+            except TimeoutError:
+                make = None
+        return self._came(plan, make)
 
-    async def follow_async(self, pending: Pending) -> Callable[[], Any] | None:
+    async def follow_async(self, plan: Plan) -> Callable[[], Any] | None:
         """The async twin of `follow`."""
         import asyncio
 
-        self._waiting.append(pending)
+        with self._following(plan) as pending:
+            try:
+                landed = asyncio.shield(asyncio.wrap_future(pending.future))
+                make: Callable[[], Any] | None = await asyncio.wait_for(landed, PATIENCE_SECONDS)
+            except TimeoutError:
+                make = None
+        return self._came(plan, make)
+
+    @contextmanager
+    def _following(self, plan: Plan) -> Iterator[Pending]:
+        assert plan.follows is not None
+        self._waiting.append(plan.follows)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(pending.future)), PATIENCE_SECONDS)
-        except TimeoutError:
-            return None
+            yield plan.follows
+        except BaseException:
+            self._came(plan, None)
+            raise
         finally:
-            self._waiting.remove(pending)
+            self._waiting.remove(plan.follows)
+
+    def _came(self, plan: Plan, make: Callable[[], Any] | None) -> Callable[[], Any] | None:
+        if make is None and self.planner is not None:
+            self.planner.withdraw(plan)
+        return make
 
     @contextmanager
     def leading(self, plan: Plan) -> Iterator[None]:

@@ -176,6 +176,13 @@ class Planner:
             if plan.asked is not None and key not in self.pending and self.questions.entry(key) is None:
                 plan.keeps = self.questions.add(plan.found.scope, plan.asked)
 
+    def withdraw(self, plan: Plan) -> None:
+        """The answer that `plan` waited for, and was to be served, did not come."""
+        with self.lock:
+            if plan.served and plan.decision is not None and plan.learner is not None:
+                plan.learner.calibration.withdraw(plan.decision)
+                plan.decision = replace(plan.decision, verdict=Verdict.ABSTAIN)
+
     def landed(self, plan: Plan, make: Make | None) -> None:
         """The answer that `plan` leads is there: who waits for it calls `make`, or computes where that is None."""
         if plan.leads is not None:

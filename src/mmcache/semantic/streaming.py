@@ -53,7 +53,7 @@ class Streaming:
             return _in_thread(lambda push: meaning.aside(lambda: _pumped(answer, given, push), options).value)
         if (joined := self._near(plan)) is not None:
             return joined
-        if plan.follows is not None and (make := meaning.follow(plan.follows)) is not None:
+        if plan.follows is not None and (make := meaning.follow(plan)) is not None:
             return meaning.served_stream(plan, stored(make()))
         if plan.look.make is not None:
             value = meaning.settle(plan, _ran(plan, lambda: list(answer(plan.found.canonical))), options)
@@ -93,7 +93,7 @@ class Streaming:
             return Stream(broadcast, "computed")
         if (joined := self._near(plan)) is not None:
             return joined
-        if plan.follows is not None and (make := await meaning.follow_async(plan.follows)) is not None:
+        if plan.follows is not None and (make := await meaning.follow_async(plan)) is not None:
             return meaning.served_stream(plan, stored(make()))
         with meaning.leading(plan):
             canonical = await asyncio.to_thread(lambda: plan.found.canonical)

@@ -71,6 +71,18 @@ class CalibrationContract:
             assert decision.reason
             one.learn(likeness, decision, right=True)
 
+    def test_withdrawn_hits_change_no_verdict_for_the_better(self) -> None:
+        one, other = self.make_calibration(), self.make_calibration()
+        for calibration in one, other:
+            drill(calibration, self.enough, right=1.0)
+        rng = random.Random(3)
+        for _ in range(200):
+            asked, draw = some(rng), rng.random()
+            decision = one.decide(asked, draw)
+            one.withdraw(decision)
+        again = [(one.decide(asked, 0.5), other.decide(asked, 0.5)) for asked in (some(rng) for _ in range(50))]
+        assert all(mine.share >= theirs.share for mine, theirs in again)
+
     def test_what_is_wrong_is_never_served(self) -> None:
         assert not served(drill(self.make_calibration(), self.enough, right=0.0))
 

@@ -108,6 +108,9 @@ class Always:
     def confidence(self, likeness: Likeness) -> float:
         return 1.0
 
+    def withdraw(self, decision: Decision) -> None:
+        raise NotImplementedError
+
     def learn(self, likeness: Likeness, decision: Decision, right: bool) -> None:
         self.taught.append(right)
 
