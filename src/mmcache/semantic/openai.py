@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmcache.keys.arguments import DEEPEST
 from mmcache.model.errors import InvalidInputError
-from mmcache.semantic.prompt import UNKNOWN, Prompt
+from mmcache.semantic.prompt import Prompt, Unknown
 
 SAMPLING = frozenset(
     (
@@ -27,54 +29,118 @@ def prompt_of(request: Mapping[str, Any]) -> Prompt:
     """The prompt of `request`, as sent to `/v1/chat/completions` (a dict).
 
     The last message must be the user's: its words are the text, its pictures and sounds stay in order; where they stand
-    between the words counts exactly. Earlier messages are history, compared exactly. Pictures given by address, and
-    parts of other types, are unknown: nobody can say whether they are the same. Raises `InvalidInputError` for what is
-    no such request.
+    between the words counts exactly. The system messages that come first are `system`, all others before the last one
+    `history`, compared exactly. What comes by address (but `data:`) or as a file's id, in any message, and parts of
+    other types are unknown: nobody can say whether they are the same. Raises `InvalidInputError` for what is no such
+    request.
     """
-    messages = request.get("messages")
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+    if not isinstance(request, Mapping):
+        raise InvalidInputError(f"a chat request is an object, not {type(request).__name__}")
+    messages, tools = request.get("messages"), request.get("tools")
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise InvalidInputError("a chat request has messages, at least one")
     if not all(isinstance(message, Mapping) and isinstance(message.get("role"), str) for message in messages):
         raise InvalidInputError("each message of a chat request is an object with a role")
+    if not isinstance(tools, list | tuple | None):
+        raise InvalidInputError(f"the tools of a chat request are a list, not {type(tools).__name__}")
     *earlier, last = messages
-    other = {name: value for name, value in request.items() if name not in _TAKEN}
-    if last["role"] != "user":
-        other["last message"] = UNKNOWN
-    parts = _parts(last.get("content"))
-    other["layout"] = [kind for kind, _ in parts]
-    if extra := {name: value for name, value in last.items() if name not in ("role", "content")}:
-        other["last message's"] = extra
-    if "unknown" in other["layout"]:
-        other["unknown part"] = UNKNOWN
-    system = [message for message in earlier if message["role"] in ("system", "developer")]
+    parts, turns = _parts(last.get("content")), _leading(earlier)
     return Prompt(
         text=PLACE.join(value for kind, value in parts if kind == "text"),
         pictures=[value for kind, value in parts if kind == "image"],
         sounds=[value for kind, value in parts if kind == "audio"],
-        system=[_plain(message) for message in system],
-        history=[_plain(message) for message in earlier if message not in system],
-        tools=[_plain(tool) for tool in request.get("tools") or ()],
-        sampling={name: request[name] for name in SAMPLING & request.keys()},
+        system=[_plain(message) for message in earlier[:turns]],
+        history=[_plain(message) for message in earlier[turns:]],
+        tools=None if tools is None else [_plain(tool) for tool in tools],
+        sampling={name: _plain(request[name]) for name in SAMPLING & request.keys()},
         schema=_plain(request.get("response_format")),
-        other={name: _plain(value) for name, value in other.items()},
+        other={
+            # Fields of the request, whatever they are called, stand apart from what is said of it here.
+            "fields": {name: _plain(value) for name, value in request.items() if name not in _TAKEN},
+            "message": {name: _plain(value) for name, value in last.items() if name not in ("role", "content")},
+            "layout": _layout(parts),
+        }
+        | _unknown(earlier, last, parts),
     )
 
 
 _TAKEN = SAMPLING | _DELIVERY | {"messages", "tools", "response_format"}
+_SYSTEM = ("system", "developer")
 
 
-def _plain(value: Any) -> Any:
-    """Lists and dicts, whatever kind of sequence and mapping they came as."""
+def _leading(messages: Sequence[Mapping[str, Any]]) -> int:
+    """How many system messages come first."""
+    return next((at for at, message in enumerate(messages) if message["role"] not in _SYSTEM), len(messages))
+
+
+def _layout(parts: Sequence[tuple[str, Any]]) -> list[list[Any]]:
+    """The kinds of parts, and where the text must be cut to have its parts back, if `PLACE` does not tell."""
+    texts = [value for kind, value in parts if kind == "text"]
+    unclear = len(texts) > 1 and any(PLACE in text for text in texts)
+    return [[kind for kind, _ in parts], [len(text) for text in texts] if unclear else []]
+
+
+def _unknown(
+    earlier: Sequence[Mapping[str, Any]], last: Mapping[str, Any], parts: Sequence[tuple[str, Any]]
+) -> dict[str, Unknown]:
+    """Why the cache must step aside, if it must."""
+    if last["role"] != "user":
+        return {"last message": Unknown(f"not the user's, but of role {last['role']!r}")}
+    if any(kind == "unknown" for kind, _ in parts):
+        return {"last message": Unknown("one with parts that are not known: by address, or of another type")}
+    for place, message in enumerate(earlier):
+        if not _known(message):
+            return {f"message {place}": Unknown("one with parts that are not known: by address, or of another type")}
+    return {}
+
+
+def _known(message: Mapping[str, Any]) -> bool:
+    """Whether all that an earlier message shows the model is in it."""
+    content = message.get("content")
+    if message.get("audio") is not None:  # an earlier spoken answer, by its id
+        return False
+    if isinstance(content, list | tuple):
+        return all(isinstance(part, str) or _enclosed(part) for part in content)
+    return content is None or isinstance(content, str)
+
+
+def _enclosed(part: Any) -> bool:
+    """Whether a part of an earlier message holds its content, which then is compared exactly, as it is."""
+    if not isinstance(part, Mapping):
+        return False
+    kind = part.get("type")
+    if kind in ("text", "refusal"):
+        return isinstance(part.get(kind), str)
+    if not isinstance(kind, str) or set(part) != {"type", kind}:
+        return False
+    given = part[kind]
+    if kind in ("image_url", "audio_url", "video_url"):
+        address = given.get("url") if isinstance(given, Mapping) else given
+        return isinstance(address, str) and address.startswith("data:")
+    if not isinstance(given, Mapping):
+        return False
+    match kind:
+        case "input_audio":
+            return isinstance(given.get("data"), str) and set(given) <= {"data", "format"}
+        case "file":
+            return isinstance(given.get("file_data"), str) and set(given) <= {"file_data", "filename"}
+    return False
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Lists and dicts, whatever kind of sequence and mapping they came as. Too deep ones are left, and so unknown."""
+    if depth > DEEPEST:
+        return Unknown("nested too deep")
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+        return {name: _plain(part, depth + 1) for name, part in value.items()}
+    return [_plain(part, depth + 1) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _parts(content: Any) -> list[tuple[str, Any]]:
     """(kind, value) of a message's parts; kind is `text`, `image`, `audio` or `unknown`."""
     if isinstance(content, str):
-        return [("text", content)]
-    if not isinstance(content, Sequence):
+        return [("text", _composed(content))]
+    if not isinstance(content, list | tuple):
         return [("unknown", None)]
     return [_part(part) for part in content]
 
@@ -84,7 +150,7 @@ def _part(part: Any) -> tuple[str, Any]:
         return "unknown", None
     match part.get("type"), set(part) - {"type"}:
         case "text", names if names == {"text"} and isinstance(part["text"], str):
-            return "text", part["text"]
+            return "text", _composed(part["text"])
         case "image_url", names if names == {"image_url"}:
             return _picture(part["image_url"])
         case "input_audio", names if names == {"input_audio"}:
@@ -92,6 +158,11 @@ def _part(part: Any) -> tuple[str, Any]:
             data = _decoded(given.get("data")) if isinstance(given, Mapping) else None
             return ("audio", data) if data is not None and set(given) <= {"data", "format"} else ("unknown", None)
     return "unknown", None
+
+
+def _composed(text: str) -> str:
+    """As `Prompt.text` is read, part by part: else where it is cut would differ for texts that do not."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _picture(given: Any) -> tuple[str, Any]:

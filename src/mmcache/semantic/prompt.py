@@ -26,10 +26,7 @@ Source = tuple[str, str]
 class Unknown:
     """A part that nobody can name: stands in `Prompt.other`, and the cache steps aside."""
 
-    why: str = "a part that nobody can name"
-
-
-UNKNOWN: Final = Unknown()
+    why: str
 
 
 @dataclass(frozen=True)

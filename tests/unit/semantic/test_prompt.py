@@ -134,7 +134,7 @@ def test_a_key_can_be_made_again_from_what_is_stored() -> None:
             parts: list[Any] = [found.exact, found.words.digest, media, identifier.media_editions(salt, media, [])]
             assert answer_key(found.scope.digest, salt, *parts) == found.key
             for place, other in enumerate((bytes(16), bytes(16), media[::-1], b"another edition")):
-                changed = [other if at == place else part for at, part in enumerate(parts)]
+                changed: list[Any] = [other if at == place else part for at, part in enumerate(parts)]
                 assert answer_key(found.scope.digest, salt, *changed) != found.key
             made.append(found.key)
             identifier.editions[found.sources[-1]] = 1  # the second picture changes
