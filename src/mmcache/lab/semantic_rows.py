@@ -167,7 +167,7 @@ def _curve(crowd: str, curves: Sequence[Curve]) -> list[Row]:
 
 
 def near_misses(corpus: Corpus, seed: int, error: float, every: int, progress: Progress) -> list[Row]:
-    """Each `every`-th of fow-cache's pairs, asked of a cache that has learned from another stream; and of plain thresholds."""
+    """Each `every`-th of fow-cache's pairs, asked of a cache that learned from another stream, and of thresholds."""
     asked = pairs()[::every]
     vectors = text_vectors([text for pair in asked for text in (pair.first, pair.second)], progress)
     cosines = (vectors[::2] * vectors[1::2]).sum(axis=1)
