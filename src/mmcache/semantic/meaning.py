@@ -57,7 +57,10 @@ class Meaning:
         self._cache, self._semantic, self._ledger = cache, semantic, ledger
         self._version = ledger.version()
         content = (semantic or Semantic()).content
-        self._identifier = Identifier(cache.scopes, cache.memo, content, ledger.editions(), ledger.epoch())
+        self._identifier = Identifier(
+            cache.scopes, cache.memo, content, ledger.editions(), ledger.epoch(),
+            lambda why: cache.events.emit(Failed("semantic", why)),
+        )  # fmt: skip
         self.planner = None
         if semantic is not None:
             questions, populations = Questions(semantic, ledger), Populations(semantic, ledger)
