@@ -146,4 +146,6 @@ class FusedBlocks:
 
 def _entropy(attention: npt.NDArray[np.floating]) -> float:
     """Mean over words, in nats, of the spread over the picture's cells."""
-    return attention_entropy(attention.reshape(len(attention), -1), logits=False)
+    maps = np.asarray(attention, np.float64).reshape(len(attention), -1)
+    peaks = maps.max(axis=1, keepdims=True)  # sums of what is near the largest float would overflow
+    return attention_entropy(np.divide(maps, peaks, out=np.zeros_like(maps), where=peaks > 0), logits=False)

@@ -150,8 +150,9 @@ class USHash:
             }
             if len(tensors) != 1 + 2 * len(heads):
                 raise CorruptFrameError(f"{source} is no sound hash: tensors without a modality")
-            return cls(heads, tensors["prototypes"], int(facts["seed"]), json.loads(facts["notes"]))
-        except (SafetensorError, KeyError, ValueError, AttributeError, TypeError, OSError) as error:
+            notes = {str(name): str(note) for name, note in json.loads(facts["notes"]).items()}
+            return cls(heads, tensors["prototypes"], int(facts["seed"]), notes)
+        except (SafetensorError, KeyError, ValueError, AttributeError, TypeError, OSError, RecursionError) as error:
             raise CorruptFrameError(f"{source} is no sound hash: {error}; train it again") from error
 
 

@@ -197,6 +197,31 @@ def test_a_damaged_state_is_refused_not_believed(steady: DriftMonitor) -> None:
         unpack(msgspec.msgpack.encode(page))
 
 
+@pytest.mark.parametrize("part", ["axes", "borders", "counts", "mean", "deviation", "short", "long"])
+def test_broken_numbers_in_a_state_are_refused(steady: DriftMonitor, part: str) -> None:
+    page = msgspec.msgpack.decode(pack(steady, 0.0))
+    array = page["streams"][0]["stage"]["baseline"][part]
+    array[2] = b"\xff" * len(array[2])  # NaN, or −1
+    with pytest.raises(CorruptFrameError):
+        unpack(msgspec.msgpack.encode(page))
+    if part in ("deviation", "short", "long"):  # what is divided by
+        array[2] = bytes(len(array[2]))
+        with pytest.raises(CorruptFrameError):
+            unpack(msgspec.msgpack.encode(page))
+
+
+@pytest.mark.parametrize("shape", [[1 << 32, 1 << 32], [1 << 63, 2], [SMALL.window + 1, 1]], ids=str)
+def test_a_learner_of_impossible_size_is_refused(shape: list[int]) -> None:
+    learner = DriftMonitor(SMALL)
+    learner.observe("image", next(stream(1)), now=0.0)
+    page = msgspec.msgpack.decode(pack(learner, 0.0))
+    stage = page["streams"][0]["stage"]
+    rows = shape[0] if shape[0] < 1 << 20 else 0
+    stage["raw"][1:], stage["samples"] = [shape, bytes(4 * rows)], rows
+    with pytest.raises(CorruptFrameError):
+        unpack(msgspec.msgpack.encode(page))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -127,3 +127,9 @@ def test_realms_share_nothing() -> None:
 def test_a_key_that_makes_no_sense_is_refused(step: float, dimensions: int) -> None:
     with pytest.raises(InvalidInputError):
         QuantisedKey(FrozenStatistics.fit(features()), step=step, dimensions=dimensions)
+
+
+def test_another_rounding_is_refused() -> None:
+    """It would be named as signs are, whatever its step: two keys of one name would mean different cells."""
+    with pytest.raises(InvalidInputError, match="round, sign"):
+        QuantisedKey(FrozenStatistics.fit(features()), rounding="bits")  # type: ignore[arg-type]

@@ -106,6 +106,36 @@ def test_a_forked_child_takes_a_slot_of_its_own(root: Path, watch: Callable[...,
     assert watching.status()["image"].samples == 32
 
 
+def _digest(watching: DriftWatch, seen: Any) -> None:
+    watching.observe("image", rows(5, SMALL.window))
+    seen.put(watching.status()["image"].statistics)
+
+
+def test_given_statistics_are_a_forked_childs_too(watch: Callable[..., DriftWatch]) -> None:
+    watching, frozen = watch(), FrozenStatistics.fit(rows(9, 100))
+    watching.freeze("image", frozen)
+    context = multiprocessing.get_context("fork")
+    seen = context.SimpleQueue()
+    child = context.Process(target=_digest, args=(watching, seen))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert seen.get() == frozen.digest
+
+
+def test_a_baseline_is_adopted_where_statistics_are_given_if_they_are_its_own(watch: Callable[..., DriftWatch]) -> None:
+    one, two, three, frozen = watch(), watch(), watch(), FrozenStatistics.fit(rows(9, 100))
+    one.freeze("image", frozen)
+    one.observe("image", rows(1, ENOUGH))
+    one.close()
+    keeper = watch()  # takes the slot that is left, so that the others have slots of their own
+    keeper.observe("image", rows(2, 1))
+    two.freeze("image", frozen)
+    assert two.status()["image"].state == "steady"
+    three.freeze("image", FrozenStatistics.fit(rows(8, 100)))
+    assert three.status()["image"].state == "learning"
+
+
 def test_threads_lose_nothing(watch: Callable[..., DriftWatch]) -> None:
     watching = watch()
     threads = [

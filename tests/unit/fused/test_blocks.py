@@ -119,3 +119,12 @@ def test_what_is_no_key_or_no_text_is_refused(cache: Cache) -> None:
         fused.key(b"no key", one)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         fused.key(picture(cache), replace(one, span="\ud800"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e308])
+def test_how_sure_it_was_does_not_depend_on_the_scale(scale: float) -> None:
+    with Cache(memory="1MiB") as cache:
+        picture = cache.key(np.zeros((8, 8, 3), np.uint8), modality="image", signature="e-1")
+        attention = np.ones((1, 2, 2)) * scale
+        (block,) = FusedBlocks(cache, "m-1").keep(picture, (8, 8), attention, ["here"], lambda _: 1)
+        assert block.entropy == pytest.approx(np.log(4))

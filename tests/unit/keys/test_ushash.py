@@ -119,6 +119,8 @@ def test_the_format_is_what_the_docs_say(tmp_path: Path) -> None:
         FACTS | {"encoders": "[1]"},
         FACTS | {"encoders": "{"},
         FACTS | {"encoders": '{"text": ""}'},
+        FACTS | {"notes": "5"},
+        FACTS | {"notes": "[" * 100_000},
         {key: value for key, value in FACTS.items() if key != "seed"},
     ],
 )

@@ -8,7 +8,7 @@ whether it may be answered is for the gates and the calibration.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from mmcache.keys.drift.statistics import FrozenStatistics
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.model.errors import InvalidInputError
 
+Rounding = Literal["round", "sign"]
 _FARTHEST = 1 << 30
 
 
@@ -31,12 +32,14 @@ class QuantisedKey:
     """
 
     statistics: FrozenStatistics
-    rounding: Literal["round", "sign"] = "round"
+    rounding: Rounding = "round"
     step: float = 0.25
     """Width of a cell, in standard deviations of the calibration features; unused with signs."""
     dimensions: int = 0
 
     def __post_init__(self) -> None:
+        if self.rounding not in get_args(Rounding):  # it would round, and be named as signs are
+            raise InvalidInputError(f"rounding is one of {', '.join(get_args(Rounding))}, not {self.rounding!r}")
         if not (np.isfinite(self.step) and self.step > 0):
             raise InvalidInputError(f"a cell is some standard deviations wide, more than 0, not {self.step!r}")
         if not 0 <= self.dimensions <= self.statistics.width:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -16,6 +17,8 @@ from mmcache.model.errors import CorruptFrameError, InvalidInputError, SettingsE
 
 VERSION = 1
 WHAT = "drift histograms"
+TINY = 1e-300
+"""What is divided by is above 0."""
 
 
 class Array(msgspec.Struct, frozen=True, array_like=True):
@@ -102,15 +105,18 @@ def _array(values: Any, dtype: str) -> Array:
     return Array(dtype, packed.shape, packed.tobytes())
 
 
-def _array_of(stored: Array, dtype: str, *shape: int | None) -> Any:
-    """Raises `CorruptFrameError` unless it has that dtype and shape; None = any length."""
+def _array_of(stored: Array, dtype: str, *shape: int | None, least: float = -math.inf) -> Any:
+    """Raises `CorruptFrameError` unless it has that dtype and shape (None = any length), and sound values."""
     fits = len(stored.shape) == len(shape) and all(
         size >= 0 and want in (None, size) for size, want in zip(stored.shape, shape, strict=True)
     )
-    expected = int(np.prod(stored.shape, dtype=np.int64)) * np.dtype(dtype).itemsize if fits else -1
+    expected = math.prod(stored.shape) * np.dtype(dtype).itemsize if fits else -1  # numpy's product wraps around
     if stored.dtype != dtype or len(stored.data) != expected:
         raise CorruptFrameError(f"an array of {WHAT} is {stored.dtype}{stored.shape}, not {dtype}{shape}")
-    return np.frombuffer(stored.data, dtype).reshape(stored.shape)
+    found = np.frombuffer(stored.data, dtype)
+    if not np.isfinite(found).all() or (found < least).any():
+        raise CorruptFrameError(f"an array of {WHAT} has values that are not finite, or too small")
+    return found.reshape(stored.shape)
 
 
 def _stage(stage: Learner | Watcher) -> StoredWatcher | StoredLearner:
@@ -142,7 +148,8 @@ def _stage_of(stream: StoredStream, settings: DriftSettings) -> Learner | Watche
         raw, rows = (_array_of(part, "<f4", None, None) for part in (stored.raw, stored.rows))
         if len(raw) + len(rows) != stored.samples or (len(rows) and rows.shape[1] != settings.projections):
             raise CorruptFrameError(f"{WHAT} of {stream.name!r} do not add up")
-        if not 0 <= stored.samples < settings.samples or (frozen is None and len(rows)):
+        limit = settings.window if frozen is None else settings.samples
+        if not 0 <= stored.samples < limit or (len(rows) if frozen is None else len(raw)):
             raise CorruptFrameError(f"{WHAT} of {stream.name!r} do not add up")
         parts = [raw] if len(raw) else [], [rows] if len(rows) else []
         return Learner(stream.name, settings, frozen, *parts, stored.samples, stored.began)
@@ -150,8 +157,9 @@ def _stage_of(stream: StoredStream, settings: DriftSettings) -> Learner | Watche
     frozen = FrozenStatistics.from_bytes(base.statistics)
     baseline = Baseline(
         frozen, _array_of(base.axes, "<f4", frozen.width, k), _array_of(base.borders, "<f4", k, bins - 1),
-        _array_of(base.counts, "<i8", k, bins), _array_of(base.mean, "<f8", k), _array_of(base.deviation, "<f8", k),
-        _array_of(base.short, "<f8", k + 1), _array_of(base.long, "<f8", k + 1), base.since, base.until, settings.seed,
+        _array_of(base.counts, "<i8", k, bins, least=0), _array_of(base.mean, "<f8", k),
+        _array_of(base.deviation, "<f8", k, least=TINY), _array_of(base.short, "<f8", k + 1, least=TINY),
+        _array_of(base.long, "<f8", k + 1, least=TINY), base.since, base.until, settings.seed,
     )  # fmt: skip
     watcher = Watcher(stream.name, settings, baseline)
     watcher.short, watcher.long = _tally_of(stored.short, settings), _tally_of(stored.long, settings)
@@ -165,5 +173,5 @@ def _stage_of(stream: StoredStream, settings: DriftSettings) -> Learner | Watche
 
 
 def _tally_of(stored: StoredTally, settings: DriftSettings) -> Tally:
-    counts = _array_of(stored.counts, "<i8", settings.projections, settings.bins)
+    counts = _array_of(stored.counts, "<i8", settings.projections, settings.bins, least=0)
     return Tally(counts, _array_of(stored.sums, "<f8", settings.projections), stored.samples)

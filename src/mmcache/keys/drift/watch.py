@@ -59,15 +59,15 @@ class DriftWatch:
         self._monitor = DriftMonitor(self._settings)
         self._process = self._slot = self._descriptor = -1
         self._saved, self._saved_at = 0, float("-inf")
+        self._frozen: dict[tuple[str, str], FrozenStatistics] = {}  # as given, for a process that is forked
 
     def freeze(self, stream: str, statistics: FrozenStatistics, tag: str = "") -> None:
         """Normalise `stream` by these statistics; starts its baseline unless it has them already."""
         with self._lock:
             self._settle()
-            stage = self._monitor.stages.get((stream, tag))
-            held = stage.baseline.statistics if isinstance(stage, Watcher) else stage and stage.statistics
-            if held != statistics:
-                self._monitor.freeze(stream, statistics, tag)
+            self._freeze(stream, statistics, tag)
+            kept = {name: one for name, one in self._frozen.items() if name in self._monitor.stages}
+            self._frozen = kept | {(stream, tag): statistics}
 
     def observe(self, stream: str, features: npt.ArrayLike, *, tag: str = "") -> list[DriftAlarm]:
         """As `DriftMonitor.observe`, now."""
@@ -97,6 +97,14 @@ class DriftWatch:
                 self._save()
             self._leave()
 
+    def _freeze(self, stream: str, statistics: FrozenStatistics, tag: str) -> None:
+        if (stream, tag) not in self._monitor.stages:
+            self._adopt(stream, tag, statistics)
+        stage = self._monitor.stages.get((stream, tag))
+        held = stage.baseline.statistics if isinstance(stage, Watcher) else stage and stage.statistics
+        if held != statistics:
+            self._monitor.freeze(stream, statistics, tag)
+
     def _settle(self) -> None:
         """In a new process (also a forked one): find a slot, and go on from what its last holder left."""
         if self._process == os.getpid():
@@ -112,6 +120,8 @@ class DriftWatch:
             found = read(self._path)
             fits = found is not None and found[0].settings == self._settings
             self._monitor = found[0] if found is not None and fits else DriftMonitor(self._settings)
+            for (stream, tag), statistics in self._frozen.items():
+                self._freeze(stream, statistics, tag)
 
     @property
     def _path(self) -> Path:
@@ -122,12 +132,15 @@ class DriftWatch:
             os.close(self._descriptor)
         self._process = self._slot = self._descriptor = -1
 
-    def _adopt(self, stream: str, tag: str) -> None:
+    def _adopt(self, stream: str, tag: str, frozen: FrozenStatistics | None = None) -> None:
+        """Take the baseline of another slot, if one has learned it; by these statistics, where some are given."""
         if self._folder is None:
             return
         for monitor, _ in saved(self._folder.parent):
             stage = monitor.stages.get((stream, tag))
-            if isinstance(stage, Watcher) and monitor.settings == self._settings:
+            if not isinstance(stage, Watcher) or monitor.settings != self._settings:
+                continue
+            if frozen is None or stage.baseline.statistics == frozen:
                 self._monitor.adopt(stream, stage.baseline, tag)
                 return
 
