@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from mmcache.cli.choose import EVERYTHING, Choice
+from mmcache.cli.choose import EVERYTHING, Choice, Matcher
 from mmcache.cli.folder import KEY_FILE, disk_tier, forget_everywhere, require, secret
 from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, facts, show, size
 from mmcache.model.errors import SettingsError
+
+if TYPE_CHECKING:
+    from mmcache.semantic.ledger import Population
 
 
 def purge(
@@ -21,7 +25,8 @@ def purge(
 ) -> int:
     """Remove blocks for good, by tenant, namespace, model, modality or age, and say how many bytes went.
 
-    Programs that use the folder forget what they hold in memory at their next lookup.
+    The questions that near answers are found by, and what was learned from them, go with their tenant, namespace or
+    model. Programs that use the folder forget answers that they hold in memory at their next lookup.
 
     Example: mmcache purge --tenant acme --older-than 30d
     """
@@ -36,9 +41,12 @@ def purge(
         else:
             blocks, freed = tier.erase(matches)
             forget_everywhere(folder)
-    data = {"root": str(folder.path), "dry_run": dry_run, "blocks": blocks, "bytes": freed}
+    questions = _forget_questions(folder, matches, dry_run=dry_run)
+    data = {
+        "root": str(folder.path), "dry_run": dry_run, "blocks": blocks, "bytes": freed, "questions": questions,
+    }  # fmt: skip
     title = "Would remove" if dry_run else "Removed"
-    show(folder, data, lambda: facts(title, {"blocks": blocks, "bytes": size(freed)}))
+    show(folder, data, lambda: facts(title, {"blocks": blocks, "bytes": size(freed), "questions": questions}))
     return Exit.DONE
 
 
@@ -59,7 +67,36 @@ def rekey(*, folder: Folder = DEFAULT_FOLDER) -> int:
         realm = fingerprint(secret(folder))
         blocks, freed = tier.erase(EVERYTHING.matcher())
     forget_everywhere(folder)
-    data = {"root": str(folder.path), "realm": realm, "blocks": blocks, "bytes": freed}
-    lines = {"new realm secret": realm, "blocks erased": blocks, "bytes erased": size(freed)}
+    questions = _forget_questions(folder, EVERYTHING.matcher(), dry_run=False)
+    data = {"root": str(folder.path), "realm": realm, "blocks": blocks, "bytes": freed, "questions": questions}
+    lines = {
+        "new realm secret": realm, "blocks erased": blocks, "bytes erased": size(freed), "questions erased": questions,
+    }  # fmt: skip
     show(folder, data, lambda: facts(f"Re-keyed {folder.path}", lines))
     return Exit.DONE
+
+
+def _forget_questions(folder: Folder, matches: Matcher, *, dry_run: bool) -> int:
+    """Remove what `ask` keeps beside its answers: the questions in clear, and what was learned; how many questions."""
+    from mmcache.semantic.ledger import FILE, Ledger
+
+    choice = matches.choice
+    if choice.everything and not dry_run:
+        for part in folder.path.glob(f"{FILE}.damaged-*"):  # set aside, and their texts could still be read
+            part.unlink(missing_ok=True)
+    if not (folder.path / FILE).is_file() or choice.modality not in (None, "answer"):
+        return 0
+
+    def chosen(population: Population) -> bool:
+        return (
+            choice.tenant in (None, population.tenant)
+            and choice.namespace in (None, population.namespace)
+            and (choice.model is None or fnmatchcase(population.model, choice.model))
+        )
+
+    ledger = Ledger(folder.path)
+    try:
+        narrowed = (choice.tenant, choice.namespace, choice.model) != (None, None, None)
+        return ledger.purge(chosen if narrowed else None, matches.born_before, dry_run=dry_run)
+    finally:
+        ledger.close()

@@ -15,8 +15,9 @@ from mmcache.calibration.calibrated import Calibrated
 from mmcache.forks import Lock
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.likeness.base import Likeness, Nearness, WordDifference
-from mmcache.model.errors import CorruptFrameError
+from mmcache.model.errors import CorruptFrameError, TierError
 from mmcache.scopes import Scope
+from mmcache.semantic.identity import identity
 from mmcache.semantic.ledger import Ledger, Population
 from mmcache.semantic.settings import Semantic
 
@@ -24,6 +25,8 @@ FOLD_EVERY = 512
 """Outcomes after which what was learned is written down as one state."""
 COUNT_EVERY = 64
 """Requests after which counters go to the ledger."""
+MOST_LEARNERS = 4096
+"""Populations kept in memory (10 KB each and more); the one that was asked nothing for longest is read again when it is."""
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
@@ -70,11 +73,16 @@ _encode = msgspec.msgpack.Encoder().encode
 class Learner:
     """One population's calibration, and how far it has learned."""
 
-    id: bytes
+    stands_for: Population
     calibration: Calibration
     upto: int = 0
     unfolded: int = 0
     """Outcomes learned since it was last written down, or read."""
+
+    @property
+    def id(self) -> bytes:
+        """Of the population."""
+        return self.stands_for.id
 
 
 class Populations:
@@ -82,8 +90,14 @@ class Populations:
 
     def __init__(self, semantic: Semantic, ledger: Ledger) -> None:
         self._semantic, self._ledger = semantic, ledger
+        self._judge = identity(semantic.judge)
         self._learners: dict[tuple[bytes, str], Learner] = {}
+        """The one asked last is last."""
+        self._by_id: dict[bytes, Learner] = {}
+        self._upto, _ = ledger.judged_since(1 << 62)
+        """All learners have learned up to here, at least."""
         self._counted: Counter[tuple[bytes, str]] = Counter()
+        self._named: dict[bytes, Population] = {}
         self._since = 0
         self._counting = Lock()
 
@@ -93,19 +107,29 @@ class Populations:
 
     def of(self, scope: Scope, kind: str) -> Learner:
         """The learner of a scope and a kind of prompt. Raises `TierError`."""
-        learner = self._learners.get((scope.digest, kind))
+        learner = self._learners.pop((scope.digest, kind), None)
         if learner is None:
-            s = self._semantic
-            terms = f"{s.max_error} {s.confidence} {s.judge_name}"  # another promise, or another judge, is learned anew
-            parts = (scope.digest, kind.encode(), terms.encode(), s.embedder_signature.digest)
-            id = blake3(framed("population", *parts)).digest(length=DIGEST_BYTES)
-            model = scope.signature.model_version or scope.signature.function
-            self._ledger.introduce(
-                Population(id, scope.tenant, scope.namespace, model, kind, s.max_error, s.confidence, s.judge_name)
-            )
-            learner = self._learners[scope.digest, kind] = Learner(id, self._calibration())
+            learner = Learner(self._population(scope, kind), self._calibration())
             self.catch_up(learner)
+            with suppress(TierError):  # it is said again with the counters
+                self._ledger.introduce(learner.stands_for)
+            self._by_id[learner.id] = learner
+            if len(self._learners) >= MOST_LEARNERS:
+                idle = self._learners.pop(next(iter(self._learners)))
+                del self._by_id[idle.id]
+        self._learners[scope.digest, kind] = learner
         return learner
+
+    def _population(self, scope: Scope, kind: str) -> Population:
+        s = self._semantic
+        terms = f"{s.max_error} {s.confidence}"  # another promise, or another judge, is learned anew
+        parts = (scope.digest, kind.encode(), terms.encode(), self._judge, s.embedder_signature.digest)
+        id = blake3(framed("population", *parts)).digest(length=DIGEST_BYTES)
+        model = scope.signature.model_version or scope.signature.function
+        return Population(
+            id, scope.digest, scope.tenant, scope.namespace, model, kind, s.max_error, s.confidence, s.check_share,
+            s.judge_name,
+        )  # fmt: skip
 
     def judged(self, learner: Learner, likeness: Likeness, decision: Decision, right: bool) -> None:
         """Append a comparison, for `catch_up` to learn from. Needs no lock. Raises `TierError`."""
@@ -116,18 +140,24 @@ class Populations:
         _catch_up(self._ledger, learner, self._calibration)
         if learner.unfolded >= FOLD_EVERY:
             learner.unfolded = 0
-            self._ledger.fold(learner.id, learner.upto, learner.calibration.state())
+            with suppress(TierError):  # the outcomes stay: it is tried again after as many more
+                self._ledger.fold(learner.id, learner.upto, learner.calibration.state())
 
     def refresh(self) -> None:
-        """Learn what other processes have judged. Raises `TierError`."""
-        for learner in self._learners.values():
-            self.catch_up(learner)
+        """Learn what other processes have judged: one query, and one for each population that they judged. Raises
+        `TierError`."""
+        upto, moved = self._ledger.judged_since(self._upto)
+        for id in moved & self._by_id.keys():
+            if self._by_id[id].upto < upto:
+                self.catch_up(self._by_id[id])
+        self._upto = upto
 
     def count(self, learner: Learner, *names: str) -> None:
         """Add one to counters of the report. Needs no lock. Raises `TierError`."""
         with self._counting:
             for name in names:
                 self._counted[learner.id, name] += 1
+            self._named[learner.id] = learner.stands_for
             self._since += 1
             due = self._since >= COUNT_EVERY
         if due:
@@ -137,14 +167,20 @@ class Populations:
         """Write counters down. Needs no lock. Raises `TierError`."""
         with self._counting:
             counted, self._counted, self._since = self._counted, Counter(), 0
+            named, self._named = self._named, {}
         if counted:
+            self._ledger.introduce(*named.values())  # again: a purge may have removed them meanwhile
             self._ledger.count(counted)
 
 
 def learned(ledger: Ledger, population: Population) -> dict[str, float]:
     """The `summary` of a population's calibration. Raises `TierError`."""
-    learner = Learner(population.id, Calibrated(population.max_error, population.confidence))
-    _catch_up(ledger, learner, lambda: Calibrated(population.max_error, population.confidence))
+
+    def make() -> Calibration:
+        return Calibrated(population.max_error, population.confidence, population.check_share)
+
+    learner = Learner(population, make())
+    _catch_up(ledger, learner, make)
     return learner.calibration.summary()
 
 
