@@ -21,9 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mmcache.keys.content import identify
-from mmcache.model.errors import InvalidInputError, MMCacheError, TierError
+from mmcache.model.errors import MMCacheError, TierError
 from mmcache.model.event import Failed, MissReason
-from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.semantic.alias import Alias
 from mmcache.semantic.learning import Learning
@@ -32,10 +31,11 @@ from mmcache.semantic.options import AskOptions, SourceKind, check_options
 from mmcache.semantic.pending import Pending, answering
 from mmcache.semantic.planning import Plan, Planner
 from mmcache.semantic.populations import Populations
-from mmcache.semantic.prompt import Identified, Identifier, Prompt, source_id
+from mmcache.semantic.prompt import Identified, Identifier, Prompt
 from mmcache.semantic.questions import Questions
 from mmcache.semantic.report import PopulationReport, report
 from mmcache.semantic.settings import Reply, Semantic
+from mmcache.semantic.sources import Sources
 from mmcache.semantic.stream import Broadcast, Stream
 from mmcache.semantic.streaming import Streaming
 
@@ -66,6 +66,7 @@ class Meaning:
             questions, populations = Questions(semantic, ledger), Populations(semantic, ledger)
             self.planner = Planner(cache, self._identifier, questions, populations, rng or random.Random())
         self._learning = Learning(cache, semantic, self.planner)
+        self._sources = Sources(cache, ledger, self._identifier, self.planner, self._learning)
         self.streaming = Streaming(self)
         self._waiting: list[Pending] = []
 
@@ -293,37 +294,13 @@ class Meaning:
         self.count(plan, "computed" if plan.ran or plan.look.make is None else "exact")
         if plan.look.make is not None and not plan.ran:
             return
-        moved = isinstance(options["model"], Alias) and self._moved(options["model"], found, value)
+        moved = isinstance(options["model"], Alias) and self._sources.moved(options["model"], found, value)
         if self.planner is not None:  # what is not stored, for it was refused or has changed, is not shared either
             self.planner.landed(plan, None if moved else cache.answers.read(found.key).make)
         self._learning.learn(plan, value)
         self._learning.link(found)
         if moved or self._identifier.changed(found.sources) != found.editions:
             cache.invalidate(found.key)
-
-    def _moved(self, alias: Alias, found: Identified, value: Any) -> bool:
-        """Whether the answer came from another model than the alias's answers before; then those are dropped."""
-        scope = found.scope
-        try:
-            known = scope.signature
-            current = alias.signature(self._cache.clock.monotonic())
-            if replace(current, modality=known.modality, decoder=known.decoder, storage=known.storage) != known:
-                return True
-            if alias.fingerprint is None:
-                return False
-            label = f"fingerprint:{source_id(scope.salt, 'model', alias.name).hex()}"
-            now, before = str(alias.fingerprint(value)), self._ledger.recall(label)
-            if before not in (None, now):
-                self._cache.events.emit(
-                    Failed("semantic", f"{alias.name} moved from {before} to {now}: its answers go")
-                )
-                self.changed("model", alias.name, tenant=scope.tenant, namespace=scope.namespace)
-            if now != before:
-                self._ledger.remember(label, now)
-            return before not in (None, now)
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything; then nobody knows: drop
-            self._cache.events.emit(Failed("semantic", f"cannot say which model answered: {error!r}", found.key))
-            return True
 
     def _reply(self, plan: Plan, value: Any) -> Reply:
         exact = plan.look.make is not None and not plan.ran
@@ -348,30 +325,11 @@ class Meaning:
                 learner = plan.learner or planner.populations.of(plan.found.scope, plan.found.kind)
             planner.populations.count(learner, "asked", how)
 
-    # Change ---------------------------------------------------------------------------------------------------------
-
     def changed(self, kind: SourceKind, name: Any, *, tenant: str | None = None, namespace: str | None = None) -> int:
         """See `Cache.changed`. Raises `TierError` where it cannot be made durable."""
-        cache = self._cache
-        cache.answers.check_open()
+        self._cache.answers.check_open()
         self._refresh()
-        tenant, namespace = self._realm(tenant, namespace)
-        key = self._learning.source_key(bytes(16), tenant, namespace)
-        salt = cache.scopes.require(key).salt
-        if kind in ("image", "audio"):
-            content = identify(name, kind, salt=salt, memo=cache.memo, options=self._identifier.options)
-            name = content.digest.hex()
-        if not isinstance(name, str) or not name:
-            raise InvalidInputError(f"a {kind} that changed has a name that is not empty, not {name!r}")
-        source = source_id(salt, kind, name)
-        self._identifier.editions[source] = self._ledger.changed(source)
-        about: list[Key] = []
-        if kind in ("image", "audio") and self.planner is not None:
-            with self.planner.lock:
-                about = self.planner.questions.about(bytes.fromhex(name))
-                self.planner.questions.forget_here(about)
-            self.planner.questions.forget_at_rest(about)
-        return cache.invalidate([self._learning.source_key(source, tenant, namespace), *about])
+        return self._sources.changed(kind, name, *self._realm(tenant, namespace))
 
     # Sight ----------------------------------------------------------------------------------------------------------
 
