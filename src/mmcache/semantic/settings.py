@@ -13,6 +13,7 @@ from mmcache.model.errors import SettingsError
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.semantic import lexical
+from mmcache.semantic.identity import identity
 from mmcache.semantic.judge import Judge, same_answer
 
 
@@ -32,7 +33,8 @@ class Semantic:
     embedder: str | Signature | None = None
     """Which version of which embedding `text` is. Vectors of two embedders never meet."""
     check_share: float = 0.05
-    """Of near hits, computed anew and compared: what the report and the promise rest on."""
+    """Of near hits, computed anew and compared: what the report and the promise rest on. 0.001 to 1: without checks
+    nothing is promised."""
     judge: Judge = same_answer
     """Says whether the stored answer was right, given the computed one."""
     least_similarity: float = 0.6
@@ -48,16 +50,26 @@ class Semantic:
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("max_error", 0.001, 0.2), ("confidence", 0.5, 0.9999), ("check_share", 0.0, 1.0),
+            ("max_error", 0.001, 0.2), ("confidence", 0.5, 0.9999), ("check_share", 0.001, 1.0),
             ("least_similarity", -1.0, 1.0),
         ):  # fmt: skip
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
                 raise SettingsError(f"Semantic({name}=…) is a number from {low} to {high}, not {value!r}")
-        if not isinstance(self.most_entries, int) or self.most_entries < 1:
-            raise SettingsError(
-                f"Semantic(most_entries=…) is a number of questions, 1 or more, not {self.most_entries!r}"
-            )
+        most = self.most_entries
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise SettingsError(f"Semantic(most_entries=…) is a number of questions, 1 or more, not {most!r}")
+        for name, fits, takes in (
+            ("text", self.text is None or callable(self.text), "a function of a text that gives its vector"),
+            ("judge", callable(self.judge), "a function of the stored and the computed answer: right, wrong or None"),
+            ("picture", isinstance(self.picture, Nearness), "a Nearness, such as Nearness.SAME"),
+            ("sound", isinstance(self.sound, Nearness), "a Nearness, such as Nearness.SAME"),
+            ("content", isinstance(self.content, ContentOptions), "a ContentOptions"),
+        ):
+            if not fits:
+                raise SettingsError(f"Semantic({name}=…) is {takes}, not {getattr(self, name)!r}")
+        if self.text is None and self.embedder is not None:
+            raise SettingsError(f"Semantic(embedder={self.embedder!r}) names an embedding: pass it as text=…, too")
         if self.text is not None and self.embedder is None and self._signed() is None:
             raise SettingsError(
                 "Semantic(text=…) needs embedder=…: a string that names the embedding and its version, so that vectors "
@@ -85,8 +97,11 @@ class Semantic:
 
     @property
     def judge_name(self) -> str:
-        """For reports."""
-        return str(getattr(self.judge, "__qualname__", None) or type(self.judge).__qualname__)
+        """For reports. One without a name of its own has a mark of what it does."""
+        name = getattr(self.judge, "__qualname__", None)
+        if isinstance(name, str) and "<" not in name:
+            return name
+        return f"{name or type(self.judge).__qualname__} {identity(self.judge).hex()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
