@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 BUILT  := pyproject.toml setup.py constraints.txt $(wildcard src/mmcache/*/*.c)
 
-.PHONY: help setup demo test test-all lint types imports examples bench docs clean
+.PHONY: help setup demo test test-all lint types imports examples lab-assets bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,7 +57,10 @@ test: lint types imports docs  ## everything that is quick: under 15 minutes on 
 test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real models, every lab table
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
-bench: $(VENV)/.test-ready  ## fills docs/results
+lab-assets: $(VENV)/.test-ready  ## fetches what some tables read: npm and Debian packages, by exact hash
+	$(BIN)/python -m mmcache.lab.fetch
+
+bench: lab-assets  ## fills docs/results
 	$(BIN)/mmcache lab run keys blocks codec coldstart policies boundary ttl decay clock refs qos
 	$(BIN)/mmcache lab run likeness semantic vqa ushash joint collisions drift
 	$(BIN)/mmcache bench all
