@@ -51,6 +51,8 @@ def learn_hash(
 
     if steps is not None and steps < 0:
         raise SettingsError(f"--steps is 0 or more, not {steps}")
+    if not 0 <= seed < 1 << 63:
+        raise SettingsError(f"--seed is 0 or more, and below 2^63, not {seed}")
     encoders = _encoders(encoder)
     found = read(pairs)
     if found.left_out:

@@ -43,7 +43,7 @@ class Read:
     pairs: Paired
     rows: int
     left_out: tuple[str, ...]
-    """Columns that are neither a modality nor a label."""
+    """Columns that are neither a modality nor a label, and those of a modality that no row has."""
 
 
 def read(path: Path) -> Read:
@@ -74,17 +74,14 @@ def _literal(path: Path) -> str:
 
 
 def _read(base: Any, path: Path, columns: dict[str, str]) -> Read:
-    modalities = [name for name, kind in columns.items() if _is_list(kind)]
+    modalities = [name for name, kind in columns.items() if _is_list(kind) and name not in (CONCEPT, CATEGORY)]
     if len(modalities) < 2:
         listed = ", ".join(f"{name} ({kind})" for name, kind in columns.items()) or "none"
         raise InvalidInputError(
             f"{path} needs a column of number lists for each of two modalities or more; its columns: {listed}"
         )
     (count,) = base.execute("SELECT count(*) FROM pairs").fetchone()
-    labels = {
-        name: _numbered(base, name) if name in columns and name not in modalities else None
-        for name in (CONCEPT, CATEGORY)
-    }
+    labels = {name: _numbered(base, name) if name in columns else None for name in (CONCEPT, CATEGORY)}
     of_row = labels[CONCEPT]
     if of_row is None:
         of_row = np.arange(count)
@@ -99,7 +96,7 @@ def _read(base: Any, path: Path, columns: dict[str, str]) -> Read:
     category = np.full(int(of_row.max(initial=-1)) + 1, UNKNOWN)
     if labels[CATEGORY] is not None:
         category[of_row] = labels[CATEGORY]
-    known = {CONCEPT, CATEGORY, *modalities}
+    known = {CONCEPT, CATEGORY, *rows}
     return Read(Paired(rows, concept, category), int(count), tuple(name for name in columns if name not in known))
 
 
@@ -125,6 +122,8 @@ def _features(base: Any, path: Path, modality: str) -> tuple[npt.NDArray[np.floa
     name = _quoted(modality)
     lengths = base.execute(f"SELECT coalesce(len({name}), -1)::BIGINT AS n FROM pairs").fetchnumpy()["n"]
     present = np.flatnonzero(lengths >= 0)
+    if not len(present):
+        return np.empty((0, 0), np.float32), present
     widths = np.unique(lengths[present])
     if len(widths) > 1 or 0 in widths:
         row = int(present[np.argmax(lengths[present] != lengths[present[0]])]) if 0 not in widths else None

@@ -94,6 +94,24 @@ def test_rows_keep_their_order_and_nulls_their_place(tmp_path: Path) -> None:
     assert found.concept["b"].tolist() == [i // 2 for i in range(3000)]
 
 
+def test_a_modality_that_no_row_has_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = "[1.0] AS a, [1.0] AS b, NULL::FLOAT[] AS c"
+    found = read(parquet(tmp_path / "p", f"SELECT {columns} FROM range(4)"))
+    assert list(found.pairs.rows) == ["a", "b"]
+    assert found.left_out == ("c",)
+    empty = parquet(tmp_path / "empty", f"SELECT {columns} FROM range(0)")
+    assert run(["learn", "hash", "--pairs", str(empty), "--out", str(tmp_path / "h"), "--json"]) == Exit.FAILED
+    assert said(capsys)["error"] == "InvalidInputError"
+
+
+def test_labels_may_be_lists_of_numbers(tmp_path: Path) -> None:
+    select = "SELECT [1.0] AS a, [1.0] AS b, [i // 2]::INTEGER[] AS concept, [1, 2] AS category FROM range(4) AS t(i)"
+    found = read(parquet(tmp_path / "p", select))
+    assert list(found.pairs.rows) == ["a", "b"]
+    assert found.pairs.concept["a"].tolist() == [0, 0, 1, 1]
+    assert found.pairs.category.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("select", "says"),
     [
@@ -122,7 +140,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--encoder", "image"], ["--encoder", "audio=x"], ["--steps=-1"], ["--held-out", "1.5"]]
+    "words", [["--encoder", "image"], ["--encoder", "audio=x"], ["--steps=-1"], ["--held-out", "1.5"], ["--seed=-1"]]
 )
 def test_wrong_options_are_said(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     pairs, out = paired(tmp_path / "p"), tmp_path / "h"
