@@ -14,7 +14,7 @@ from mmcache.likeness.base import Nearness
 from mmcache.likeness.picture import PictureSketch
 from mmcache.likeness.sound import SoundSketch
 from mmcache.model.errors import CorruptFrameError, InvalidInputError
-from mmcache.model.key import Key
+from mmcache.model.key import PART_BYTES, Key
 from mmcache.scopes import Scope
 from mmcache.semantic.ledger import Ledger
 from mmcache.semantic.prompt import Identified
@@ -22,6 +22,9 @@ from mmcache.semantic.settings import Semantic
 from mmcache.semantic.shelves import Asked, Candidate, Entry, Shelves
 
 Floats = npt.NDArray[np.float32]
+
+MOST_CHARACTERS = 20_000
+"""Of a text that is looked up nearly: beyond, embedding and comparing would cost every request seconds."""
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True):
@@ -50,6 +53,7 @@ class Questions:
         self._embedder = semantic.embedder_signature.digest
         self._shelves: dict[bytes, Shelves] = {}
         self._count = 0
+        self._given: int | None = None
         self._dimensions: int | None = None
         self._upto = 0
         self.refresh()
@@ -62,9 +66,12 @@ class Questions:
     def asked(self, found: Identified) -> Asked:
         """What is looked for: the prompt's text embedded, its pictures and sounds sketched. Runs the user's embedding.
 
-        Raises `InvalidInputError` for an embedding that is no vector, and whatever the embedding raises.
+        Raises `InvalidInputError` for a text that is too long, for an embedding that is no vector, and whatever the
+        embedding raises.
         """
         text = found.words.canonical()
+        if len(text) > MOST_CHARACTERS:
+            raise InvalidInputError(f"a text of {len(text)} characters, more than {MOST_CHARACTERS}: exact hits only")
         entry = Entry(
             found.key,
             found.exact,
@@ -86,13 +93,23 @@ class Questions:
 
     def _vector(self, vector: Any) -> Floats:
         found = _unit(vector)
-        if self._dimensions not in (None, len(found)):
-            raise InvalidInputError(f"the text embedding gave {len(found)} numbers, and {self._dimensions} before")
-        self._dimensions = len(found)
+        if self._given not in (None, len(found)):
+            raise InvalidInputError(f"the text embedding gave {len(found)} numbers, and {self._given} before")
+        self._given = len(found)
         return found
 
+    def _fit(self, asked: Asked) -> None:
+        """The embedding says how long vectors are. Where a damaged record said it first, all are read again. Raises
+        `TierError`."""
+        before, self._dimensions = self._dimensions, len(asked.entry.vector)
+        if before not in (None, self._dimensions):
+            self._shelves.clear()
+            self._count = self._upto = 0
+            self.refresh()
+
     def find(self, scope: Scope, asked: Asked) -> list[Candidate]:
-        """The nearest stored questions of `scope`; see `Shelves.find`."""
+        """The nearest stored questions of `scope`; see `Shelves.find`. Raises `TierError`."""
+        self._fit(asked)
         shelves = self._shelves.get(scope.digest)
         if shelves is None:
             return []
@@ -102,7 +119,8 @@ class Questions:
     # Keeping --------------------------------------------------------------------------------------------------------
 
     def add(self, scope: Scope, asked: Asked) -> Asked:
-        """Find this one from now on, in this process. What `keep` needs."""
+        """Find this one from now on, in this process. What `keep` needs. Raises `TierError`."""
+        self._fit(asked)
         shelves = self._shelves.setdefault(scope.digest, Shelves())
         new = shelves.new_sketches(asked)
         self._put(shelves, asked)
@@ -165,15 +183,22 @@ class Questions:
                 continue  # of a newer version, or damaged: it is not found
 
     def _read(self, key: Key, record: Record) -> None:
-        shelves = self._shelves.setdefault(key.scope, Shelves())
-        if record.embedder != self._embedder or key in shelves:
+        if record.embedder != self._embedder or key in self._shelves.get(key.scope, ()):
             return
-        vector = self._vector(np.frombuffer(record.vector, "<f4"))
+        digests = (record.exact, record.words, *(digest for digest, _ in (*record.pictures, *record.sounds)))
+        if any(len(digest) != PART_BYTES for digest in digests) or len(record.vector) % 4:
+            raise CorruptFrameError("a stored question with digests or a vector of other lengths: drop it")
+        if len(record.text) > MOST_CHARACTERS:
+            return
+        vector = _unit(np.frombuffer(record.vector, "<f4"))
+        if self._dimensions not in (None, len(vector)):
+            raise CorruptFrameError(f"a stored question with a vector of {len(vector)} numbers: drop it")
         pictures = [None if raw is None else PictureSketch.from_bytes(raw) for _, raw in record.pictures]
         sounds = [None if raw is None else SoundSketch.from_bytes(raw) for _, raw in record.sounds]
         places = tuple(digest for digest, _ in record.pictures), tuple(digest for digest, _ in record.sounds)
         entry = Entry(key, record.exact, record.words, record.text, vector, *places)
-        self._put(shelves, Asked(entry, tuple(pictures), tuple(sounds)))
+        self._dimensions = len(vector)
+        self._put(self._shelves.setdefault(key.scope, Shelves()), Asked(entry, tuple(pictures), tuple(sounds)))
 
 
 def _media(
@@ -188,14 +213,15 @@ def _media(
 def _unit(vector: Any) -> Floats:
     """L2-normalised float32 [n]. Raises `InvalidInputError`."""
     try:
-        found = np.asarray(vector, np.float32)
+        found = np.asarray(vector, np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"the text embedding gave no numbers: {error}") from error
     if found.ndim == 2 and len(found) == 1:
         found = found[0]
     if found.ndim != 1 or not len(found):
         raise InvalidInputError(f"the text embedding gives one vector a text, not an array of shape {found.shape}")
-    length = float(np.linalg.norm(found))
-    if not np.isfinite(length) or length == 0:
+    largest = float(np.abs(found).max())
+    if not np.isfinite(largest) or largest == 0:
         raise InvalidInputError("the text embedding gave a vector of zeros, or one that is not finite")
-    return np.ascontiguousarray(found / np.float32(length))
+    found = found / largest  # so that no square overflows, or vanishes
+    return np.ascontiguousarray(found / np.linalg.norm(found), np.float32)
