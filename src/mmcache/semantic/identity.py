@@ -10,6 +10,8 @@ from blake3 import blake3
 
 from mmcache.keys.framing import DIGEST_BYTES
 
+_DEPTH, _MOST = 8, 1000
+"""Values inside values that are looked at, and how many of one collection; of a larger one its length counts."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...))
 
 
@@ -20,15 +22,28 @@ def identity(judge: Any) -> bytes:
     attributes. Of values that are not plain (models, arrays, open files) only the class counts. Another Python may
     compile to other bytecode: then what was learned is learned anew.
     """
-    return blake3(_said(judge, 8).encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
+    words = _said(judge, _DEPTH)
+    if not isinstance(judge, FunctionType | MethodType | partial | type):
+        words += _attributes(judge)
+    elif isinstance(judge, MethodType):
+        words += _attributes(judge.__self__)
+    return blake3(words.encode("utf-8", "surrogatepass")).digest(length=DIGEST_BYTES)
+
+
+def _attributes(owner: Any) -> str:
+    call = getattr(type(owner), "__call__", None)  # noqa: B004 - its code is wanted, not whether there is one
+    code = call if isinstance(call, FunctionType) else None
+    return _said([code, sorted(getattr(owner, "__dict__", {}).items())], _DEPTH)
 
 
 def _said(value: Any, depth: int) -> str:
-    """In words, without addresses and without the order of sets. `depth`: values inside values that are looked at."""
+    """In words, without addresses and without the order of sets."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if depth == 0:
         return type(value).__qualname__
+    if isinstance(value, list | tuple | set | frozenset | dict) and len(value) > _MOST:
+        return f"{type(value).__qualname__} of {len(value)}"
 
     def said(parts: Any) -> list[str]:
         return [_said(part, depth - 1) for part in parts]
@@ -52,10 +67,7 @@ def _said(value: Any, depth: int) -> str:
         return f"partial{said([value.func, value.args, value.keywords])}"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
-    call = getattr(type(value), "__call__", None)  # noqa: B004 - its code is wanted, not whether there is one
-    parts = [call] if isinstance(call, FunctionType) else []
-    attributes = getattr(value, "__dict__", {})
-    return f"{name}{said(parts)}{said(sorted(attributes.items()))}"
+    return name
 
 
 def _content(cell: Any) -> Any:

@@ -26,7 +26,7 @@ FOLD_EVERY = 512
 COUNT_EVERY = 64
 """Requests after which counters go to the ledger."""
 MOST_LEARNERS = 4096
-"""Populations kept in memory (10 KB each and more); the one that was asked nothing for longest is read again when it is."""
+"""Populations kept in memory, 10 KB each and more. One that left is read again when it is asked something."""
 
 
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
