@@ -67,7 +67,7 @@ def _said(value: Any, depth: int) -> str:
         return f"partial{said([value.func, value.args, value.keywords])}"
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
-    return name
+    return f"{name} {getattr(value, '__name__', '')}"  # C functions have one
 
 
 def _content(cell: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -45,6 +46,8 @@ JUDGES: dict[str, Callable[[], Any]] = {
     "another object": lambda: Length(2),
     "method": lambda: Length(1).__call__,
     "class": lambda: Length,
+    "built in": lambda: operator.eq,
+    "another built in": lambda: operator.is_,
 }
 
 
