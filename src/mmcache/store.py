@@ -353,15 +353,13 @@ class Store:
         self.catch_up()
         return dropped
 
-    def _tell(self, keys: Sequence[Key]) -> int:
-        """Make every process of this machine forget `keys`; the sequence number before."""
-        if self._broadcast is None:
-            return 0
-        try:
-            return self._broadcast.publish(keys)
-        except (MMCacheError, OSError) as error:
-            self.emit(Failed("invalidations", f"other processes were not told: {error}", keys[0] if keys else None))
-            return -1
+    def _tell(self, keys: Sequence[Key], *, only_others: bool = False) -> None:
+        """Make every process of this machine forget `keys`."""
+        if self._broadcast is not None:
+            try:
+                (self._broadcast.publish_to_others if only_others else self._broadcast.publish)(keys)
+            except (MMCacheError, OSError) as error:
+                self.emit(Failed("invalidations", f"other processes were not told: {error}", keys[0] if keys else None))
 
     def replaces(self, key: Key) -> bool:
         """Whether other processes may hold an older value of `key` in their memory."""
@@ -379,9 +377,8 @@ class Store:
         """Not this process, which would drop what was put since."""
         assert self._broadcast is not None
         with self._catching_up:
-            if self._tell(keys) == self._broadcast.seen:  # else somebody spoke in between: ours goes too
-                self._broadcast.seen += len(keys)
-                self.memory.caught_up(self._broadcast.seen)
+            self._tell(keys, only_others=True)
+            self.memory.caught_up(self._broadcast.seen)
 
     def close(self) -> None:
         """Close every tier, memory last: the lower ones still write; then the file that invalidations go through."""

@@ -16,7 +16,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,7 +73,19 @@ class Broadcast:
         self.sequence = memoryview(self._map)[_SEQUENCE : _SEQUENCE + 8].cast("Q")
         """One unsigned 64-bit number, shared by all processes; valid after `close` too."""
         self.seen = self.sequence[0]
+        self._own: set[int] = set()
+        """Numbers from `seen` on that were published for the others only."""
         forks.join(self)
+
+    def publish_to_others(self, keys: Sequence[Key]) -> None:
+        """Tell every process but this view of it; what others said meanwhile is still heard. Raises `TierError`.
+
+        The caller serialises this with `catch_up`."""
+        said = self.publish(keys)
+        if said == self.seen:
+            self.seen += len(keys)
+        else:
+            self._own.update(range(said, said + len(keys)))
 
     def publish(self, keys: Sequence[Key]) -> int:
         """Tell every process, this one included, to forget `keys`; the sequence number before. Raises `TierError`."""
@@ -104,12 +116,15 @@ class Broadcast:
     def catch_up(self) -> list[Key] | None:
         """Keys invalidated since the last call; None = too many, forget everything."""
         start, self.seen = self.seen, self.sequence[0]
-        return self.since(start, self.seen)
+        own, self._own = self._own, set()
+        return self.since(start, self.seen, own)
 
-    def since(self, start: int, end: int | None = None) -> list[Key] | None:
-        """Keys invalidated from the sequence number `start` on (up to `end`); None = too many to know."""
+    def since(self, start: int, end: int | None = None, but: Collection[int] = ()) -> list[Key] | None:
+        """Keys invalidated from the sequence number `start` on (up to `end`, without the numbers `but`); None = too
+        many to know."""
         end = self.sequence[0] if end is None else end
-        places = [_KEYS + n % SLOTS * _KEY_BYTES for n in range(start, end)] if end - start <= SLOTS else []
+        numbers = [n for n in range(start, end) if n not in but] if end - start <= SLOTS else []
+        places = [_KEYS + n % SLOTS * _KEY_BYTES for n in numbers]
         keys = [Key.from_bytes(self._map[place : place + _KEY_BYTES]) for place in places]
         lost = self.sequence[0] - start > SLOTS  # overwritten before, or while, we read
         return None if lost else keys

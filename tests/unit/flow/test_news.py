@@ -117,3 +117,31 @@ def test_what_was_invalidated_between_two_tiers_reaches_no_reader(
     assert one.get_or_compute(key, lambda: "outdated") == "outdated"
     assert read == [None, None]
     assert (one.get(key), other.get(key)) == (None, None)
+
+
+@pytest.mark.parametrize("speaker", [0, 1])
+def test_a_replacement_outlives_what_is_invalidated_while_others_are_told_of_it(
+    pair: tuple[Cache, Cache], monkeypatch: pytest.MonkeyPatch, speaker: int
+) -> None:
+    """The news of it is for others, even where this process has to read what was said just before."""
+    one, other = pair
+    key, gone = text(one), text(one, "gone")
+    for name in ("k", "gone"):
+        one.put(text(one, name), "old")
+    one.flush()
+    assert (other.get(text(other)), other.get(text(other, "gone"))) == ("old", "old")
+    ring: Any = one._store._broadcast
+    real = ring.publish
+
+    def publish(keys: Sequence[Key]) -> Any:
+        monkeypatch.undo()
+        view: Any = pair[speaker]._store._broadcast
+        view.publish([gone])  # told, and not yet heard here
+        return real(keys)
+
+    monkeypatch.setattr(ring, "publish", publish)
+    one.put(key, "new")
+    one.flush()
+    assert ring.publish == real  # the turn came
+    assert (one.get(key), other.get(text(other))) == ("new", "new")
+    assert one.peek(gone) is None  # what was said in between is heard

@@ -14,7 +14,7 @@ import pytest
 from mmcache.model.errors import TierError
 from mmcache.model.key import Key
 from mmcache.testing.frames import make_key
-from mmcache.tiers.broadcast import Broadcast
+from mmcache.tiers.broadcast import SLOTS, Broadcast
 
 
 def is_locked(path: Path) -> bool:
@@ -116,3 +116,18 @@ def test_a_deleted_folder_fails_no_publication(tmp_path: Path) -> None:
     (tmp_path / "ring").unlink()
     ring.publish([make_key(1)])
     assert other.catch_up() == [make_key(1)]
+
+
+def test_what_is_for_others_is_not_heard_by_who_says_it(tmp_path: Path) -> None:
+    ring, other = Broadcast(tmp_path / "ring"), Broadcast(tmp_path / "ring")
+    ring.publish_to_others([make_key(1)])
+    assert ring.catch_up() == []
+    other.publish([make_key(2)])  # between two times that `ring` looks
+    ring.publish_to_others([make_key(3), make_key(2)])
+    other.publish([make_key(3)])
+    assert ring.catch_up() == [make_key(2), make_key(3)]  # as others said them
+    assert other.catch_up() == [make_key(n) for n in (1, 2, 3, 2, 3)]
+    other.publish([make_key(4)])
+    ring.publish_to_others([make_key(5)] * SLOTS)  # what was said before it is gone
+    assert ring.catch_up() is None
+    assert ring.catch_up() == []
