@@ -14,7 +14,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache as once
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from blake3 import blake3
@@ -29,6 +29,7 @@ from mmcache.model.event import Failed, MissReason
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.retrieval.asked import Asked
+from mmcache.retrieval.checks import check_encoders, check_settings
 from mmcache.retrieval.locator import HopName, Located, Locator, Trace
 from mmcache.retrieval.observed import Observed, RetrievalReport
 from mmcache.retrieval.pages import pages, queries
@@ -70,7 +71,7 @@ class Retrieval:
     observe: compare the results of near queries that are not allowed, whenever the store was asked anyway.
     documents: names of the documents in a result, best first; by default the result is such a list itself.
     remember: queries whose embeddings are kept (2 × d × 4 bytes each), for near hits and for `refresh`.
-    alignment: frozen statistics of both embeddings, e.g. of the corpus; by default of the first 256 queries.
+    alignment: frozen statistics of both embeddings, e.g. of the corpus; by default of early queries, 256 at least.
     locator: records every lookup; None costs nothing. ttl, tenant, namespace: as for the cache.
     Raises `SettingsError`.
     """
@@ -95,12 +96,8 @@ class Retrieval:
         tenant: str | None = None,
         namespace: str | None = None,
     ) -> None:
-        if strategy not in get_args(Strategy):
-            raise SettingsError(f"a strategy is one of {', '.join(get_args(Strategy))}, not {strategy!r}")
-        if not 0.0 <= check_share <= 1.0:
-            raise SettingsError(f"check_share is a share between 0 and 1, not {check_share!r}")
-        if remember < 0 or ((near is not None or observe) and not remember):
-            raise SettingsError("remember is a number of queries, 0 or more; near hits need some")
+        check_encoders(picture=picture, text=text)
+        check_settings(near, strategy, check_share, remember, observe)
         self._cache, self._search, self._corpus = cache, search, corpus
         realm = {"tenant": tenant, "namespace": namespace}
         changes = {name: value for name, value in realm.items() if value is not None}

@@ -29,6 +29,8 @@ MOST_TRIED = 16
 """Of the nearest queries, where words stand against them."""
 FIT_AFTER = 256
 """Distinct queries after which statistics are fitted and frozen, where none were given."""
+FIT_CONTENTS = 32
+"""Distinct pictures, or texts, that they need; until there are, only the same one is near in that modality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +129,16 @@ class _Side:
         self._norms[rows] = np.linalg.norm(vectors - statistics.mean, axis=1)
 
     def takes(self, vector: Floats | None) -> bool:
-        """Whether it can be compared: statistics are frozen, and of as many dimensions."""
-        return vector is None or (self.statistics is not None and len(vector) == len(self.statistics.mean))
+        """Whether it can be compared: it has as many dimensions as the statistics, if there are some."""
+        return vector is None or self.statistics is None or len(vector) == len(self.statistics.mean)
+
+    def contents(self) -> int:
+        return len(self._known)
 
     def held(self) -> Floats:
-        return self._vectors[self._numbers >= 0]
+        """One vector a content: one picture that is asked about again and again is not what pictures are like."""
+        numbers, rows = np.unique(self._numbers, return_index=True)
+        return self._vectors[rows[numbers >= 0]]
 
     def vector(self, row: int) -> Floats | None:
         return self._vectors[row].copy() if self._numbers[row] >= 0 else None
@@ -148,9 +155,8 @@ class _Side:
         if vector is None:
             return np.asarray(numbers == -1)
         same = numbers == number
-        if least >= 1.0 or not self._codes.size:
+        if least >= 1.0 or self.statistics is None or not self._codes.size:
             return np.asarray(same)
-        assert self.statistics is not None
         within = hamming(self._codes[:, rows], self.statistics.codes(vector)) <= radius(least)
         return np.asarray(same | within)
 
@@ -158,7 +164,8 @@ class _Side:
         """Of the aligned vectors; exactly 1.0 for the same content."""
         if vector is None:
             return np.ones(len(rows), np.float32)
-        assert self.statistics is not None
+        if self.statistics is None:
+            return np.where(self._numbers[rows] == number, np.float32(1), np.float32(-1))
         asked = self.statistics.aligned(vector)
         products = self._vectors[rows] @ asked - np.float32(asked @ self.statistics.mean)
         norms = self._norms[rows]
@@ -190,7 +197,7 @@ class Queries:
 
     @property
     def ready(self) -> bool:
-        """Whether statistics are frozen: before, nothing is near."""
+        """Whether any statistics are frozen: before, nothing is near."""
         return any(side.statistics is not None for side in self._sides)
 
     @property
@@ -227,7 +234,7 @@ class Queries:
             self._groups[row] = query.number
             self._uses[row], self._fresh[row] = 1, False
             self._rows[query.digest] = row
-            if not self.ready and len(self._rows) >= min(FIT_AFTER, self._capacity):
+            if len(self._rows) >= min(FIT_AFTER, self._capacity):
                 self._fit()
 
     def _free(self) -> int:
@@ -246,9 +253,8 @@ class Queries:
 
     def _fit(self) -> None:
         for side in self._sides:
-            held = side.held()
-            if len(held) >= 2:
-                side.freeze(Statistics.fit(held))
+            if side.statistics is None and side.contents() >= max(2, min(FIT_CONTENTS, self._capacity)):
+                side.freeze(Statistics.fit(side.held()))
 
     def find(self, query: Query, tolerance: Tolerance, strategy: Strategy = "joint") -> Match | None:
         """The nearest within the tolerance, whose words differ in no number, negation, quotation or name.

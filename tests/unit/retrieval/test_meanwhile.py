@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from mmcache import Cache, InvalidInputError
-from mmcache.model.errors import RetrievalError
+from mmcache.model.errors import RetrievalError, SettingsError
 from mmcache.retrieval import Retrieval
 
 Floats = npt.NDArray[np.float32]
@@ -144,3 +144,21 @@ def test_save_counts_what_was_stored() -> None:
             retrieve(None, "x" * count)
         assert retrieve.report().remembered == 20
         assert retrieve.save() == 0  # one page of 20 × 16 KiB is more than the cache has
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"near": 0.9}, {"remember": 2.5}, {"remember": True}, {"check_share": "1"}, {"picture": see},
+        {"text": None}, {"swapped": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_setting_is_refused_when_it_is_given(options: dict[str, Any]) -> None:
+    with Cache(memory="1MiB") as cache:
+        given = {"picture": cache.wrap(see, modality="image", signature="see-1")}
+        given |= {"text": cache.wrap(read, modality="text", signature="r-1")}
+        if options.pop("swapped", False):
+            given = {"picture": given["text"], "text": given["picture"]}
+        with pytest.raises(SettingsError):
+            Retrieval(cache, search=lambda *_: [1], corpus="1", **given | options)

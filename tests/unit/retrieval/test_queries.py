@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mmcache.keys.joint import Alignment, Statistics
 from mmcache.model.errors import InvalidInputError
 from mmcache.retrieval import Tolerance
-from mmcache.retrieval.queries import FIT_AFTER, Queries, Query
+from mmcache.retrieval.queries import FIT_AFTER, FIT_CONTENTS, Queries, Query
 
 WIDTH = 32
 Floats = npt.NDArray[np.float32]
@@ -175,3 +175,34 @@ def test_the_codes_find_what_a_scan_of_floats_finds(seed: int, picture: float, t
     if inside and found is not None:
         best = max(inside, key=lambda n: cosines[n].sum())
         assert found.digest[-1] == best or cosines[best].sum() - cosines[found.digest[-1]].sum() < 0.3
+
+
+def test_words_alone_get_statistics_too() -> None:
+    random = np.random.default_rng(0)
+    queries = Queries(1000)
+    for name in range(FIT_AFTER + 1):
+        text = random.standard_normal(WIDTH).astype(np.float32) + 3
+        queries.add(query(name, None, text))
+    assert [mean is not None for mean in queries.means] == [False, True]
+    assert queries.find(query(999, None, text), Tolerance(0.9, 0.9)) is not None
+    for name in range(1000, 1000 + FIT_CONTENTS):  # pictures come later, and get theirs then
+        assert queries.means[0] is None
+        queries.add(query(name, unit(name % WIDTH), text))
+    assert queries.means[0] is not None
+
+
+def test_one_picture_asked_about_often_is_not_what_pictures_are_like() -> None:
+    random = np.random.default_rng(0)
+    queries, known = Queries(1000), (b"picture", b"")
+    for name in range(FIT_AFTER + 1):
+        text = random.standard_normal(WIDTH).astype(np.float32)
+        queries.add(query(name, unit(0), text, keys=(known[0], b"t%d" % name)))
+    assert queries.means[0] is None
+    tolerance = Tolerance(0.5, 0.9)
+    assert queries.find(query(998, unit(0), text, keys=(b"picture", b"new")), tolerance) is not None  # the very same
+    assert queries.find(query(999, unit(0), text, keys=(b"another", b"new")), tolerance) is None
+    for name in range(1000, 1000 + FIT_CONTENTS):
+        queries.add(query(name, unit(name % WIDTH), random.standard_normal(WIDTH).astype(np.float32)))
+    mean = queries.means[0]
+    assert mean is not None
+    assert mean[0] < 0.1  # not pulled to the one that was asked about 257 times
