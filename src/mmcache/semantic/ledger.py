@@ -62,6 +62,7 @@ class Population:
 
 _COLUMNS = ", ".join(field.name for field in fields(Population))
 _PLACES = ", ".join("?" for _ in fields(Population))
+_INTRODUCE = f"INSERT OR REPLACE INTO populations ({_COLUMNS}) VALUES ({_PLACES})"
 
 
 class Ledger(Database):
@@ -198,24 +199,29 @@ class Ledger(Database):
 
     # Reports --------------------------------------------------------------------------------------------------------
 
-    def introduce(self, *populations: Population) -> None:
-        """Say what populations' ids stand for."""
-        query = f"INSERT OR REPLACE INTO populations ({_COLUMNS}) VALUES ({_PLACES})"
-        self.write(lambda connection: connection.executemany(query, map(astuple, populations)))
+    def introduce(self, population: Population) -> None:
+        """Say what a population's id stands for."""
+        self.write(lambda connection: connection.execute(_INTRODUCE, astuple(population)))
 
     def populations(self) -> list[Population]:
         """All that were introduced."""
         query = f"SELECT {_COLUMNS} FROM populations ORDER BY tenant, model, kind"
         return [Population(*row) for row in self.read(lambda connection: connection.execute(query).fetchall())]
 
-    def count(self, added: Mapping[tuple[bytes, str], int]) -> None:
-        """Add to counters of (population, name)."""
+    def count(self, added: Mapping[tuple[bytes, str], int], populations: Iterable[Population] = ()) -> None:
+        """Add to counters of (population, name), and introduce `populations`."""
         query = (
             "INSERT INTO counts VALUES (?, ?, ?) "
             "ON CONFLICT (population, name) DO UPDATE SET value = value + excluded.value"
         )
         rows = [(population, name, value) for (population, name), value in added.items()]
-        self.write(lambda connection: connection.executemany(query, rows))
+        introduced = [astuple(one) for one in populations]
+
+        def counted(connection: sqlite3.Connection) -> None:
+            connection.executemany(_INTRODUCE, introduced)
+            connection.executemany(query, rows)
+
+        self.write(counted)
 
     def counts(self, population: bytes) -> dict[str, int]:
         """All counters of a population."""

@@ -168,9 +168,15 @@ class Populations:
         with self._counting:
             counted, self._counted, self._since = self._counted, Counter(), 0
             named, self._named = self._named, {}
-        if counted:
-            self._ledger.introduce(*named.values())  # again: a purge may have removed them meanwhile
-            self._ledger.count(counted)
+        if not counted:
+            return
+        try:
+            self._ledger.count(counted, named.values())  # named again: a purge may have removed them meanwhile
+        except TierError:  # later, then
+            with self._counting:
+                self._counted.update(counted)
+                self._named = named | self._named
+            raise
 
 
 def learned(ledger: Ledger, population: Population) -> dict[str, float]:

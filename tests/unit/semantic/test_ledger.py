@@ -295,3 +295,36 @@ def test_populations_asked_nothing_for_longest_leave_memory(monkeypatch: pytest.
         assert again is not second
         assert again.id == second.id
         assert len(kept._by_id) == 2
+
+
+def test_counters_that_cannot_be_written_are_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cache() as cache, closing(Ledger(None)) as ledger:
+        kept = Populations(semantic(), ledger)
+        learner = kept.of(cache.scopes.require(cache.key("", modality="text", signature=MODEL)), "text")
+        kept.count(learner, "asked")
+
+        def full(*given: Any) -> None:
+            raise TierError("disk full")
+
+        with monkeypatch.context() as patched, pytest.raises(TierError):
+            patched.setattr(ledger, "count", full)
+            kept.flush()
+        kept.count(learner, "asked", "near")
+        kept.flush()
+        kept.flush()
+        assert ledger.counts(learner.id) == {"asked": 2, "near": 1}
+
+
+def test_who_cannot_be_introduced_at_once_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cache() as cache, closing(Ledger(None)) as ledger:
+        kept = Populations(semantic(), ledger)
+
+        def full(*given: Any) -> None:
+            raise TierError("disk full")
+
+        monkeypatch.setattr(ledger, "introduce", full)
+        learner = kept.of(cache.scopes.require(cache.key("", modality="text", signature=MODEL)), "text")
+        assert ledger.populations() == []
+        kept.count(learner, "asked")
+        kept.flush()
+        assert ledger.populations() == [learner.stands_for]

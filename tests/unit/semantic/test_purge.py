@@ -55,7 +55,8 @@ def test_purge_leaves_no_word_of_a_question(tmp_path: Path, running: bool) -> No
 def test_purge_counts_questions_by_what_was_chosen(tmp_path: Path) -> None:
     with closing(Ledger(tmp_path)) as ledger:
         ones = [population("a"), population("b", model="other"), population("c", tenant="u")]
-        ledger.introduce(*ones)
+        for one in ones:
+            ledger.introduce(one)
         for number, one in enumerate(ones):
             ledger.add(bytes([number]) * 32, one.scope, b"record", 100)
             ledger.judged(one.id, b"outcome")
