@@ -32,7 +32,7 @@ from mmcache.retrieval.asked import Asked
 from mmcache.retrieval.checks import check_encoders, check_settings
 from mmcache.retrieval.locator import HopName, Located, Locator, Trace
 from mmcache.retrieval.observed import Observed, RetrievalReport
-from mmcache.retrieval.pages import pages, queries
+from mmcache.retrieval.pages import PAGE_FORMAT, pages, queries
 from mmcache.retrieval.queries import Match, Queries, Query, Strategy
 from mmcache.retrieval.tolerance import Observation, Tolerance
 
@@ -196,9 +196,13 @@ class Retrieval:
             page = self._cache.get(name(number), None)
             if page is None:
                 break
-            self._queries.freeze([mean if len(mean) else None for mean in page["means"]])
-            for query in queries(page):
-                self._queries.add(query)
+            try:
+                self._queries.freeze([mean if len(mean) else None for mean in page["means"]])
+                for query in queries(page):
+                    self._queries.add(query)
+            except InvalidInputError as error:  # models of one signature that are not the same: what is lost is a miss
+                self._cache.events.emit(Failed("retrieval", f"saved queries were not taken up: {error}", name(number)))
+                break
             number += 1
 
     def _pages(self) -> Callable[[int], Key]:
@@ -207,7 +211,7 @@ class Retrieval:
         models = picture.key(np.zeros((1, 1, 3), np.uint8)).scope + text.key("").scope
         scope = self._cache.scopes.of(self._signature, *self._realm).digest
         return lambda number: Key(
-            scope, blake3(framed("page", models, str(number).encode()), key=self._salt).digest(length=16)
+            scope, blake3(framed(PAGE_FORMAT, models, str(number).encode()), key=self._salt).digest(length=16)
         )
 
     # A lookup -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import numpy as np
 from mmcache.keys.joint import Floats
 from mmcache.retrieval.queries import Query
 
+PAGE_FORMAT = "page 2"
+"""Part of a page's key, so that what another format wrote is not found. Page 1 had no words."""
 PAGE = 256
 """Queries in one block: under 1 MB for two encoders of 384 dimensions."""
 

@@ -133,6 +133,16 @@ def test_the_log_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     assert len(kept) >= 10
 
 
+def test_a_log_that_was_taken_away_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    log = TraceLog(path, most=4)
+    for _ in range(4):
+        log.write(trace())
+    path.unlink()
+    log.write(trace(source="new"))
+    assert [one.source for one in read_traces(path)] == ["new"]
+
+
 def test_a_line_that_was_cut_off_hides_no_other(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     log = TraceLog(path)

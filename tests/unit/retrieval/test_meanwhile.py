@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from mmcache import Cache, InvalidInputError
+from mmcache.keys.joint import Alignment, Statistics
 from mmcache.model.errors import RetrievalError, SettingsError
+from mmcache.model.event import Failed
 from mmcache.retrieval import Retrieval
 
 Floats = npt.NDArray[np.float32]
@@ -162,3 +165,29 @@ def test_what_is_no_setting_is_refused_when_it_is_given(options: dict[str, Any])
             given = {"picture": given["text"], "text": given["picture"]}
         with pytest.raises(SettingsError):
             Retrieval(cache, search=lambda *_: [1], corpus="1", **given | options)
+
+
+def test_saved_queries_of_another_width_are_left_behind(tmp_path: Path) -> None:
+    width = [4]
+
+    def vector(text: str) -> Floats:
+        return np.full(width[0], len(text), np.float32)
+
+    def made(cache: Cache) -> Retrieval:
+        text = cache.wrap(vector, modality="text", signature="v-1")  # one signature for two models: his mistake
+        picture = cache.wrap(see, modality="image", signature="see-1")
+        means = Statistics(np.zeros(3, np.float32)), Statistics(np.zeros(width[0], np.float32))
+        return Retrieval(cache, picture=picture, text=text, search=store, corpus="1", alignment=Alignment(*means))
+
+    def store(*_: Any) -> list[int]:
+        return [1]
+
+    with Cache(tmp_path, memory="4MiB", disk="16MiB") as cache:
+        retrieve = made(cache)
+        retrieve(None, "a")
+        assert retrieve.save() == 1
+        assert made(cache).report().remembered == 1
+        width[0] = 5
+        assert made(cache).report().remembered == 0
+        (failed,) = [event for event in cache.events.recent() if isinstance(event, Failed)]
+        assert "not taken up" in failed.detail

@@ -86,8 +86,8 @@ def digest_tokens(ids: Iterable[int], salt: bytes) -> str:
 class TraceLog:
     """Appends traces to a file of JSON lines (mode 0600), at most `most` lines: then the older half goes.
 
-    Safe for the threads of a process, and for processes: a line is one write in append mode. When two processes shorten
-    it at once, lines may be lost.
+    Safe for the threads of a process, and for processes: a line is one write in append mode. Each process counts what
+    it found and what it wrote, so several may leave `most` lines each; when two shorten it at once, lines may be lost.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, most: int = 10_000) -> None:
@@ -104,15 +104,20 @@ class TraceLog:
             if self._lines < 0:
                 self._lines = _line_count(self._path)
             if self._lines >= self._most:
-                kept = self._path.read_bytes().splitlines(keepends=True)[-(self._most // 2) :]
-                write_private(self._path, b"".join(kept))
-                self._lines = len(kept)
+                self._lines = self._shorten()
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.write(descriptor, line)
             finally:
                 os.close(descriptor)
             self._lines += 1
+
+    def _shorten(self) -> int:
+        with suppress(FileNotFoundError):  # somebody took it away: begin anew
+            kept = self._path.read_bytes().splitlines(keepends=True)[-(self._most // 2) :]
+            write_private(self._path, b"".join(kept))
+            return len(kept)
+        return 0
 
 
 def _line_count(path: Path) -> int:
