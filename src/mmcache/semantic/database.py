@@ -94,9 +94,9 @@ class Database:
         try:
             return link.run(work)
         except (sqlite3.Error, OSError) as error:
-            raise TierError(
-                f"the ledger {self._where} failed: {error}. See that its folder can be written and has space"
-            ) from error
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            advice = "Another program is writing to it" if busy else "See that its folder can be written and has space"
+            raise TierError(f"the ledger {self._where} failed: {error}. {advice}") from error
 
 
 class _Link:

@@ -185,7 +185,7 @@ def test_who_reads_waits_for_nobody_who_writes(tmp_path: Path, monkeypatch: pyte
     with closing(Ledger(tmp_path)) as ledger, closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
         edition = ledger.changed(SOURCE)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TierError, match="locked"):
+        with pytest.raises(TierError, match="locked. Another program"):
             ledger.changed(OTHER)
         with ledger._writing._lock:  # and another thread waits for it
             assert ledger.editions() == {SOURCE: edition}
@@ -211,6 +211,21 @@ def test_a_forked_child_sees_that_its_ledger_was_opened_anew(tmp_path: Path) -> 
         assert in_child(child) == 0
         assert SOURCE in ledger.editions(), "and the parent goes on"
         ledger.remember("a", "1")
+
+
+@FORKS
+def test_a_forked_worker_hears_of_what_changed_before_its_first_request(tmp_path: Path) -> None:
+    prompt = Prompt("How long is the warranty?", documents=["terms"])
+    with Cache(tmp_path) as cache:
+        cache.ask(prompt, said("old"), model=MODEL)
+    with Cache(tmp_path) as cache, Cache(tmp_path) as other:
+        _ = cache.meaning
+
+        def child() -> bool:
+            other.changed("document", "terms")
+            return bool(cache.ask(prompt, said("new"), model=MODEL).value == "new")
+
+        assert in_child(child) == 0
 
 
 @FORKS
@@ -306,9 +321,10 @@ def test_counters_that_cannot_be_written_are_written_later(monkeypatch: pytest.M
         def full(*given: Any) -> None:
             raise TierError("disk full")
 
-        with monkeypatch.context() as patched, pytest.raises(TierError):
+        with monkeypatch.context() as patched:
             patched.setattr(ledger, "count", full)
-            kept.flush()
+            with pytest.raises(TierError):
+                kept.flush()
         kept.count(learner, "asked", "near")
         kept.flush()
         kept.flush()
