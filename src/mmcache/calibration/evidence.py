@@ -3,9 +3,9 @@
 First what is generally so at such a nearness of pictures and sounds and such a difference of words: a curve that falls
 with the texts' similarity (`curve`). Where nothing is known of a difference, what is so at that nearness counts, shrunk
 as by a Beta prior of one outcome. On this score each neighbourhood, which is a stored wording at one nearness of
-pictures and sounds, learns its own threshold, and on that each pair of wordings (`thresholds`): questions repeat over
-thousands of pictures, so "read the serial number" soon is refused where "what animal is it" is not. Memory is bounded;
-what was not taught longest is forgotten.
+pictures and sounds, with words that differ or without, learns its own threshold, and on that each pair of wordings
+(`thresholds`): questions repeat over thousands of pictures, so "read the serial number" soon is refused where "what
+animal is it" is not. Memory is bounded; what was not taught longest is forgotten.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import NamedTuple
 from mmcache.calibration.curve import Curve
 from mmcache.calibration.distance import NEARS, WORDS, group, nearness, text_bin
 from mmcache.calibration.thresholds import Prior, predict, score, update
-from mmcache.likeness.base import Likeness
+from mmcache.likeness.base import Likeness, WordDifference
 
 SUSPENDED = 8
 """Right outcomes that a neighbourhood needs after a surprise; doubled with each further one."""
 EXPECTED = 0.5
 """But no more than this ÷ its estimated P(wrong): where one in ten is wrong, one wrong is no surprise."""
 MOST_STANDS_FOR = 20.0
-_NEAR = [bytes([near]) for near in range(9)]
+CLASSES = 2
+"""Of differences in words: none, or some. What comes of the one says nothing about the other."""
+_PLACE = [bytes([place]) for place in range(NEARS * CLASSES)]
 
 
 class Weight(NamedTuple):
@@ -58,9 +60,9 @@ class Evidence:
         self.curves: dict[int, Curve] = {}
         """By group."""
         self.records: dict[bytes, Record] = {}
-        """By stored wording and nearness (17 bytes) and by pair (33), least lately taught first."""
-        self.priors = (Prior(), Prior())
-        """Of neighbourhoods, of pairs."""
+        """By stored wording and place (17 bytes) and by pair (33), least lately taught first."""
+        self.priors = tuple(Prior() for _ in range(2 * CLASSES))
+        """Of neighbourhoods and of pairs whose words do not differ; of those whose words do."""
         self.age = 0
 
     def weigh(self, likeness: Likeness) -> Weight:
@@ -68,13 +70,14 @@ class Evidence:
         near = nearness(likeness)
         curve = self.curves.get(group(likeness, near))
         wrong = curve.values[text_bin(likeness)] if curve is not None else self._usual(near)
-        place, name = score(wrong), likeness.stored + _NEAR[near]
+        differs = likeness.words is not WordDifference.NONE
+        place, name = score(wrong), likeness.stored + _PLACE[near + NEARS * differs]
         record = self.records.get(name)
         if record is None:
-            return Weight(self.priors[0].predict(place), 0.0, 0)
-        wrong = predict(self._believed(record, 0), place)
+            return Weight(self.priors[2 * differs].predict(place), 0.0, 0)
+        wrong = predict(self._believed(record, 2 * differs), place)
         if (pair := self.records.get(likeness.asked + name)) is not None:
-            wrong = predict(self._believed(pair, 1), score(wrong))
+            wrong = predict(self._believed(pair, 2 * differs + 1), score(wrong))
         return Weight(wrong, record.right if record.age == self.age else 0.0, record.owed)
 
     def learn(self, likeness: Likeness, right: bool, surprise: bool, stands_for: float = 1.0) -> None:
@@ -97,9 +100,10 @@ class Evidence:
             usual[0], usual[1] = usual[0] / 2, usual[1] / 2
         curve.add(place, right, stands_for, 20 * self._window)
         curve.fit(self._usual(near))
-        name = likeness.stored + _NEAR[near]
-        record, wrong = self._teach(name, 0, wrong, right, stands_for)
-        _, wrong = self._teach(likeness.asked + name, 1, wrong, right, stands_for)
+        differs = likeness.words is not WordDifference.NONE
+        name = likeness.stored + _PLACE[near + NEARS * differs]
+        record, wrong = self._teach(name, 2 * differs, wrong, right, stands_for)
+        _, wrong = self._teach(likeness.asked + name, 2 * differs + 1, wrong, right, stands_for)
         if right:
             record.right = min(record.right + 1, self._window)
             record.owed = max(record.owed - 1, 0)
