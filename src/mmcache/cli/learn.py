@@ -39,7 +39,7 @@ def learn_hash(
     """Learn a semantic hash (US-HASH) from paired features: one 64-bit code for pictures, texts, sounds of one thing.
 
     Judged on concepts that it was not trained on: mean average precision of the ten nearest, before (untrained) and
-    after. Exit code 1, and no file, where nothing was learned.
+    after. Exit code 1, and no file, where nothing was learned: where random pairs would do as well in 1 of 100 draws.
 
     Example: mmcache learn hash --pairs pairs.parquet --out hash.safetensors
     """
@@ -69,7 +69,10 @@ def learn_hash(
     written = str(out) if judged.learned else None
     show(speak, {"rows": found.rows, "file": written, **judged.as_json()}, lambda: _view(judged, found.rows))
     complain(
-        f"wrote {out}" if judged.learned else "nothing was learned, and nothing written: are the rows really pairs?"
+        f"wrote {out}"
+        if judged.learned
+        else f"nothing was learned that {judged.kept_back} concepts kept back show, and nothing written: are the rows "
+        "really pairs, and enough of them?"
     )
     return Exit.DONE if judged.learned else Exit.NO
 
@@ -96,7 +99,15 @@ def _view(judged: Judged, rows: int) -> RenderableType:
         for modality, (mean, worst, alike) in judged.bits.items()
     ]
     return Group(
-        facts("Pairs", {"rows": rows, "concepts trained on": judged.trained, "kept back": judged.kept_back}),
+        facts(
+            "Pairs",
+            {
+                "rows": rows,
+                "concepts trained on": judged.trained,
+                "kept back": judged.kept_back,
+                "random pairs do as well": f"{judged.chance:.1%}",
+            },
+        ),
         grid("mAP@10 of what was kept back, %", ("asked → found", "relevant", "before", "after"), scores),
         grid("Bits", ("modality", "set, mean", "furthest from half", "correlation"), bits),
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mmcache.keys.ushash import USHash
+from mmcache.learn.hash_chance import by_chance
 from mmcache.learn.hash_pairs import kept_back
 from mmcache.learn.hash_scores import average_precision, balance, correlation, hamming
 from mmcache.learn.hash_train import UNKNOWN, Paired, Progress, Recipe, train
@@ -19,6 +20,8 @@ CANDIDATES = (Recipe(steps=0), Recipe(steps=0, labels=1.0), Recipe())
 pairs there are: from a thousand, gradients learn little that is true of other concepts."""
 MOST_ASKED = 2000
 """Rows of a modality that are judged by: a random choice of more."""
+MOST_CHANCE = 0.01
+"""A hash that random pairings match more often than this has learned nothing that can be shown."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,21 @@ class Judged:
     trained: int
     """Concepts."""
     kept_back: int
+    chance: float
+    """Share of random pairings of what was kept back that score as well; see `by_chance`."""
 
     @property
     def learned(self) -> bool:
-        """Whether the directions became better on average."""
+        """Whether the directions became better on average, and by more than chance: half of all noise gets better."""
         gains = [score.after - score.before for score in self.scores]
-        return bool(gains) and float(np.mean(gains)) > 0.0
+        return bool(gains) and float(np.mean(gains)) > 0.0 and self.chance <= MOST_CHANCE
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         return {
             "concepts": self.trained,
             "kept_back": self.kept_back,
+            "chance": self.chance,
             "scores": [vars(score) for score in self.scores],
             "bits": {
                 modality: {"set": mean, "furthest_from_half": worst, "correlation": alike}
@@ -107,7 +113,7 @@ def learn(
         if len(codes):
             shares = balance(codes)
             bits[modality] = (float(shares.mean()), float(abs(shares - 0.5).max()), correlation(codes))
-    judged = Judged(scores, bits, int((~test).sum()), int(test.sum()))
+    judged = Judged(scores, bits, int((~test).sum()), int(test.sum()), by_chance(unseen, after, seed))
     notes = {f"mAP@10 {one.asked} to {one.known} by {one.relevance}": f"{one.after:.4f}" for one in scores}
     return replace(after, notes={**notes, "concepts": str(judged.trained), "kept back": str(judged.kept_back)}), judged
 

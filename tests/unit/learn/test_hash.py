@@ -62,6 +62,21 @@ def test_shuffled_pairs_teach_nothing() -> None:
     assert found[0] > 0.5 > 0.25 > found[1]
 
 
+def test_noise_is_not_taken_for_something_learned() -> None:
+    """Half of all noise scores better than an untrained hash, so better is not enough."""
+    found = []
+    for seed in range(8):
+        draw = np.random.default_rng(seed)
+        rows = {name: draw.standard_normal((100, width)).astype(np.float32) for name, width in (("a", 12), ("b", 8))}
+        noise = Paired(rows, dict.fromkeys(rows, np.arange(100)), np.full(100, -1))
+        found.append(learn(noise, (Recipe(steps=0),), seed=seed)[1])
+    assert not any(judged.learned for judged in found)
+    assert len({judged.chance for judged in found}) > 2
+    (_, real) = learn(pairs(), (Recipe(steps=0),), seed=1)
+    assert real.learned
+    assert real.chance == 1 / 200
+
+
 @pytest.mark.parametrize("recipe", [QUICK, replace(PUBLISHED, steps=20, batch=64)])
 def test_one_seed_makes_one_hash(recipe: Recipe) -> None:
     first, again, other = (train(pairs(), recipe, seed=seed) for seed in (3, 3, 4))
