@@ -288,14 +288,16 @@ class Retrieval:
         def search() -> Any:
             nonlocal searched
             searched = True
+            self._observed.searched()
             return self._ask_for(query(), key, present)
 
         try:
             value = answers.settle(key, look, search, ttl=self._ttl)
-        except _MovedOnError as moved:  # between two corpora: handed out, not stored
-            return moved.value
-        if searched:
-            self._searched(key, query(), value, nearby)
+        except _MovedOnError as moved:  # between two corpora: handed out, not stored; to each caller his own
+            value = moved.value if searched else deepcopy(moved.value)
+        else:
+            if searched:
+                self._searched(key, query(), value, nearby)
         if trace is not None and (searched or look.make is None):
             trace.mark(HopName.STORE, "searched" if searched else "shared")
         return value
@@ -338,7 +340,6 @@ class Retrieval:
             ) from error
 
     def _searched(self, key: Key, query: Query, value: Any, nearby: _Nearby | None) -> None:
-        self._observed.searched()
         try:
             if self._queries is not None:
                 self._queries.add(query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,32 @@ def test_a_corpus_that_is_changed_and_changed_back_is_noticed() -> None:
         retrieve = retrieval(cache, search)
         assert retrieve(None, "a") == [1]
         assert retrieve(None, "a") == [2] == retrieve(None, "a")
+
+
+def test_results_between_two_corpora_are_each_callers_own() -> None:
+    version, asked, told = ["1"], threading.Event(), threading.Event()
+
+    def search(*_: Any) -> list[dict[str, int]]:
+        asked.set()
+        told.wait(10)
+        version[0] = "2"
+        return [{"id": 1}]
+
+    with Cache(memory="4MiB") as cache:
+        retrieve, found = retrieval(cache, search, corpus=lambda: version[0]), list[Any]()
+        leader = threading.Thread(target=lambda: found.append(retrieve(None, "a")))
+        leader.start()
+        assert asked.wait(10)
+        follower = threading.Thread(target=lambda: found.append(retrieve(None, "a")))
+        follower.start()
+        told.set()
+        leader.join()
+        follower.join()
+        assert found == [[{"id": 1}]] * 2
+        assert found[0] is not found[1]
+        assert retrieve.report().searched >= 1
+        located = retrieve.locate(None, "b")
+        assert located.hops[-1].name == "store"
 
 
 @pytest.mark.parametrize("refreshed", [False, True])
