@@ -2,5 +2,5 @@
 cache has learned that it may.
 
 `meaning.py` is the flow; `prompt.py` what is asked, part by part; `questions.py`, `shelves.py` and `gallery.py` find
-stored questions; `populations.py` keeps what was learned; `ledger.py` all of it at rest.
+stored questions; `populations.py` keeps what was learned; `ledger.py` (on `database.py`) all of it at rest.
 """

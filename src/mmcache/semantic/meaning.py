@@ -55,7 +55,7 @@ class Meaning:
         self, cache: Cache, semantic: Semantic | None, ledger: Ledger, rng: random.Random | None = None
     ) -> None:
         self._cache, self._semantic, self._ledger = cache, semantic, ledger
-        self._version = ledger.version()
+        self._version, self._editions = ledger.version(), 0
         content = (semantic or Semantic()).content
         self._identifier = Identifier(
             cache.scopes, cache.memo, content, ledger.editions(), ledger.epoch(),
@@ -174,7 +174,12 @@ class Meaning:
         version = self._ledger.version()
         if version == self._version:
             return
-        self._identifier.editions.update(self._ledger.editions())
+        identifier, epoch = self._identifier, self._ledger.epoch()
+        if epoch != identifier.epoch:  # the ledger was lost or damaged, and begun anew
+            identifier.epoch, self._editions = epoch, 0
+            identifier.editions.clear()
+        self._editions, changed = self._ledger.editions_since(self._editions)
+        identifier.editions.update(changed)
         if self.planner is not None:
             with self.planner.lock:
                 self.planner.questions.refresh()

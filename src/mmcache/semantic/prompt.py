@@ -127,7 +127,7 @@ def _tell_nobody(why: str) -> None:
     pass
 
 
-@dataclass(frozen=True)
+@dataclass
 class Identifier:
     """How the prompts of one cache are identified."""
 
