@@ -67,6 +67,16 @@ def test_no_file_does_two_things() -> None:
     assert not [module_of(path) for path in FILES if BANNED_NAMES & set(path.stem.lower().split("_"))]
 
 
+def test_no_package_exports_what_one_of_its_modules_hides() -> None:
+    """`from package.one import two` beside a module `two`: who imports that module replaces what was exported."""
+    for init in (path for path in FILES if path.name == "__init__.py"):
+        modules = {path.stem for path in init.parent.iterdir()}
+        for node in tree_of(init).body:
+            if isinstance(node, ast.ImportFrom) and node.module != module_of(init):
+                names = {alias.asname or alias.name for alias in node.names} - {str(node.module).rsplit(".", 1)[-1]}
+                assert not names & modules, f"{module_of(init)}: {names & modules}"
+
+
 def test_only_the_settings_read_the_environment() -> None:
     readers = [
         module_of(path)

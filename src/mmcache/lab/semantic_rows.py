@@ -9,7 +9,7 @@ import numpy as np
 
 from mmcache.calibration.base import Calibration
 from mmcache.calibration.bounds import clopper_pearson
-from mmcache.lab.data.questions import pairs
+from mmcache.lab.data.meanings import pairs
 from mmcache.lab.semantic_flow import by_flow, traps
 from mmcache.lab.semantic_vectors import text_vectors
 from mmcache.lab.semantic_words import Corpus, Tally, best_within, by_calibration, by_threshold, thresholds

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from mmcache.calibration.base import Calibration, Verdict
 from mmcache.calibration.bounds import clopper_pearson
-from mmcache.lab.data.questions import Asked, Household
+from mmcache.lab.data.meanings import Asked, Household
 from mmcache.lab.semantic_vectors import text_vectors
 from mmcache.lab.table import Progress, silent
 from mmcache.likeness.base import Likeness, WordDifference

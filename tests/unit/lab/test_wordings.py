@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mmcache.lab.data.questions import Household, pairs
+from mmcache.lab.data.meanings import Household, pairs
 from mmcache.lab.data.wordings import Slot, parse, say, slots
 from mmcache.model.errors import AssetError, InvalidInputError
 
