@@ -183,6 +183,8 @@ def test_a_damaged_state_is_refused_not_believed(steady: DriftMonitor) -> None:
         unpack(data[:-10])
     with pytest.raises(CorruptFrameError):
         unpack(b"")
+    with pytest.raises(CorruptFrameError):  # nested beyond what can be read
+        unpack(b"\x82\xa7version\x01\xa1x" + b"\x91" * 100_000 + b"\xc0")
     with pytest.raises(FormatVersionError):
         unpack(msgspec.msgpack.encode({"version": 9}))
     learner = DriftMonitor(SMALL)

@@ -123,10 +123,19 @@ def test_realms_share_nothing() -> None:
     assert len({key.digests(row)[0], key.digests(row, bytes(32))[0], key.digests(row, b"x" * 32)[0]}) == 3
 
 
-@pytest.mark.parametrize(("step", "dimensions"), [(0.0, 0), (-1.0, 0), (float("nan"), 0), (1.0, 13), (1.0, -1)])
+@pytest.mark.parametrize(
+    ("step", "dimensions"), [(0.0, 0), (-1.0, 0), (float("nan"), 0), (1e-60, 0), (1e60, 0), (1.0, 13), (1.0, -1)]
+)
 def test_a_key_that_makes_no_sense_is_refused(step: float, dimensions: int) -> None:
     with pytest.raises(InvalidInputError):
         QuantisedKey(FrozenStatistics.fit(features()), step=step, dimensions=dimensions)
+
+
+@pytest.mark.parametrize("far", [3e38, 1e300])
+def test_features_that_overflow_are_refused(far: float) -> None:
+    frozen = FrozenStatistics.fit(features() / 1000)
+    with pytest.raises(InvalidInputError):
+        QuantisedKey(frozen).digests(np.full((1, 12), far))
 
 
 def test_another_rounding_is_refused() -> None:

@@ -165,7 +165,14 @@ def test_a_json_list_or_object_will_do(tmp_path: Path) -> None:
     assert read_traces(tmp_path / "one.json") == read_traces(lines)[:1]
 
 
-@pytest.mark.parametrize("page", ['{"mmcache_trace":1}', '{"mmcache_trace":"x"}', "[1]", "nonsense", '[{"a":'])
+DEEP = '{"mmcache_trace":1,"x":' + "[" * 50_000 + "]" * 50_000 + "}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    ['{"mmcache_trace":1}', '{"mmcache_trace":"x"}', "[1]", "nonsense", '[{"a":', DEEP, f"[{DEEP}]"],
+    ids=range(7),
+)
 def test_what_is_no_trace_is_refused(page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(page)

@@ -40,9 +40,9 @@ class QuantisedKey:
     def __post_init__(self) -> None:
         if self.rounding not in get_args(Rounding):  # it would round, and be named as signs are
             raise InvalidInputError(f"rounding is one of {', '.join(get_args(Rounding))}, not {self.rounding!r}")
-        if not (np.isfinite(self.step) and self.step > 0):
+        if not (isinstance(self.step, int | float) and 1e-30 < self.step < 1e30):  # a float32 divides by it
             raise InvalidInputError(f"a cell is some standard deviations wide, more than 0, not {self.step!r}")
-        if not 0 <= self.dimensions <= self.statistics.width:
+        if type(self.dimensions) is not int or not 0 <= self.dimensions <= self.statistics.width:
             raise InvalidInputError(f"there are {self.statistics.width} dimensions, not {self.dimensions}")
 
     @property
@@ -56,7 +56,8 @@ class QuantisedKey:
         rows = self.statistics.normalise(features)[:, : self.dimensions or None]
         if self.rounding == "sign":
             return (rows >= 0).astype(np.int32)
-        cells = np.clip(np.rint(rows / np.float32(self.step)), -_FARTHEST, _FARTHEST)
+        with np.errstate(over="ignore"):  # what is too far lies in the farthest cell
+            cells = np.clip(np.rint(rows / np.float32(self.step)), -_FARTHEST, _FARTHEST)
         return np.asarray(cells, np.int32)
 
     def digests(self, features: npt.ArrayLike, salt: bytes = b"") -> list[bytes]:

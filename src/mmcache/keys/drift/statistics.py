@@ -107,7 +107,10 @@ class FrozenStatistics:
         rows = checked(features)
         if rows.shape[1] != self.width:
             raise InvalidInputError(f"these statistics are of {self.width} dimensions, the features have {rows.shape}")
-        out: Floats = (rows - self.mean) / self.scale
+        with np.errstate(over="ignore"):
+            out: Floats = (rows - self.mean) / self.scale
+        if not np.isfinite(out).all():
+            raise InvalidInputError("features are too large for these statistics: they overflow float32")
         return out
 
     def to_bytes(self) -> bytes:
@@ -147,7 +150,8 @@ class FrozenStatistics:
 def checked(features: npt.ArrayLike) -> Floats:
     """`features` as float32 [n, d]; one vector is one row. Raises `InvalidInputError`."""
     try:
-        rows = np.atleast_2d(np.asarray(features, np.float32))
+        with np.errstate(over="ignore"):
+            rows = np.atleast_2d(np.asarray(features, np.float32))
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"features are numbers [n, d]: {error}") from error
     if rows.ndim != 2 or not rows.shape[1]:
@@ -164,7 +168,7 @@ def decoded(data: bytes, kind: Any, version: int, what: str) -> Any:
         if found > version:
             raise FormatVersionError(f"these {what} have format {found}, newer than {version}; upgrade mmcache")
         return msgspec.msgpack.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptFrameError(f"these bytes are no {what}: {error}") from error
 
 

@@ -165,7 +165,7 @@ def read_traces(path: Path) -> list[Trace]:
 def _elements(data: bytes, path: Path) -> list[bytes]:
     try:
         return [bytes(each) for each in msgspec.json.decode(data, type=list[msgspec.Raw])]
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidInputError(f"{path} is no trace: {error}") from error
 
 
@@ -179,5 +179,5 @@ def _one(line: bytes, path: Path, number: int) -> Trace:
         if version > FORMAT:
             raise FormatVersionError(f"{path} is a trace of format {version}, newer than {FORMAT}; upgrade mmcache")
         return msgspec.json.decode(line, type=Trace)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidInputError(f"{path}, entry {number}, is no trace: {error}") from error
