@@ -75,18 +75,22 @@ class USHash:
     def embed(self, modality: str, features: npt.ArrayLike) -> Floats:
         """Features [n, width] → float32 [n, 128] of norm 1; cosines compare modalities, and re-rank what codes found.
 
+        What the head maps to nothing stays nothing: cosine 0 to everything.
+
         Raises `SettingsError` for a modality that it has no head for, `InvalidInputError` for other shapes and for
         values that are not finite.
         """
         head = self.heads.get(modality)
         if head is None:
             raise SettingsError(f"the hash has no head for {modality!r}; it was trained on {', '.join(self.heads)}")
-        rows = np.asarray(features, np.float32)
+        with np.errstate(over="ignore"):
+            rows = np.asarray(features, np.float32)
         if rows.ndim != 2 or rows.shape[1] != head.weight.shape[1]:
             raise InvalidInputError(f"{modality} features are [n, {head.weight.shape[1]}], not {list(rows.shape)}")
         if not np.isfinite(rows).all():
             raise InvalidInputError(f"{modality} features must be finite")
-        mapped = rows @ head.weight.T + head.bias
+        with np.errstate(over="ignore", invalid="ignore"):
+            mapped = rows @ head.weight.T + head.bias
         if not np.isfinite(mapped).all():
             raise InvalidInputError(f"{modality} features are too large: they overflow float32")
         norms = np.linalg.norm(mapped, axis=1, keepdims=True)
@@ -113,7 +117,7 @@ class USHash:
             "notes": json.dumps(dict(self.notes)),
         }  # fmt: skip
         target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}")
+        part = target.with_name(f".{target.name}.{os.urandom(8).hex()}")  # threads may save at once
         try:
             part.write_bytes(save(tensors, facts))
             part.replace(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,33 @@ def test_a_torn_file_is_corrupt(tmp_path: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(CorruptFrameError):
         USHash.load(path)
+
+
+def test_threads_may_save_at_once(tmp_path: Path) -> None:
+    hashed, failed = made(), list[Exception]()
+
+    def save() -> None:
+        for _ in range(20):
+            try:
+                hashed.save(tmp_path / "a")
+            except SettingsError as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=save) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert USHash.load(tmp_path / "a").heads.keys() == hashed.heads.keys()
+
+
+@pytest.mark.parametrize("far", [3e38, 1e300])
+def test_features_that_overflow_are_refused(far: float) -> None:
+    modality, head = next(iter(made().heads.items()))
+    with pytest.raises(InvalidInputError):
+        made().code(modality, np.full((1, head.weight.shape[1]), far))
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
