@@ -182,7 +182,7 @@ def test_save_counts_what_was_stored() -> None:
         {"near": 0.9}, {"remember": 2.5}, {"remember": True}, {"check_share": "1"}, {"picture": see},
         {"text": None}, {"swapped": True},
     ],
-    ids=str,
+    ids=" ".join,
 )  # fmt: skip
 def test_what_is_no_setting_is_refused_when_it_is_given(options: dict[str, Any]) -> None:
     with Cache(memory="1MiB") as cache:
@@ -218,3 +218,26 @@ def test_saved_queries_of_another_width_are_left_behind(tmp_path: Path) -> None:
         assert made(cache).report().remembered == 0
         (failed,) = [event for event in cache.events.recent() if isinstance(event, Failed)]
         assert "not taken up" in failed.detail
+
+
+@pytest.mark.parametrize("shaped", [lambda ids: {"ids": ids}, lambda ids: "".join(map(str, ids))])
+def test_results_without_documents_teach_nothing(shaped: Any) -> None:
+    """The first key of a dict is the same in every result: it must not count as the same first document."""
+    searches: list[int] = []
+
+    def search(*_: Any) -> Any:
+        searches.append(1)
+        return shaped([1, len(searches)])
+
+    plain = Alignment(Statistics(np.zeros(3, np.float32)), Statistics(np.zeros(3, np.float32)))
+    with Cache(memory="4MiB") as cache:
+        retrieve = retrieval(cache, search, observe=True, alignment=plain)
+        retrieve(None, "a wording")
+        retrieve(None, "the wording")
+        assert retrieve.observations() == []
+        (failed,) = [event for event in cache.events.recent() if isinstance(event, Failed)]
+        assert "pass documents=" in failed.detail
+        taught = retrieval(cache, search, observe=True, alignment=plain, corpus="2", documents=lambda one: list(one))
+        taught(None, "a wording")
+        taught(None, "the wording")
+        assert len(taught.observations()) == 1

@@ -21,6 +21,7 @@ from mmcache.testing.frames import make_key
 from mmcache.tiers.memory import MemoryTier
 
 ENTRIES = 6
+LEAST = 0.75
 
 
 def tensors(count: int) -> Any:
@@ -55,6 +56,14 @@ SHAPES: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_charge_is_about_what_an_entry_takes(shape: str, codec: str, stored: bool) -> None:
     values = [SHAPES[shape]() for _ in range(ENTRIES + 1)]
+    share = charged_of_taken(values, codec, stored)
+    if share <= LEAST:  # what else the process allocated meanwhile (a table that all share grew) counts as taken
+        share = charged_of_taken(values, codec, stored)
+    assert LEAST < share < 1.5
+
+
+def charged_of_taken(values: list[object], codec: str, stored: bool) -> float:
+    """What is charged for the entries of `values`, as a share of what they take."""
     tier = MemoryTier(MemorySettings(1 << 28, largest_share=1.0), LRU(), thaw)
 
     def put(i: int) -> None:
@@ -74,6 +83,6 @@ def test_charge_is_about_what_an_entry_takes(shape: str, codec: str, stored: boo
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    # The rest of a process (allocators' slack, the heat policy) takes 100 to 400 bytes an entry more.
-    assert 0.75 < (tier.stats().bytes - charged) / (taken + 200 * ENTRIES) < 1.5
     tier.check_integrity()
+    # The rest of a process (allocators' slack, the heat policy) takes 100 to 400 bytes an entry more.
+    return (tier.stats().bytes - charged) / (taken + 200 * ENTRIES)
