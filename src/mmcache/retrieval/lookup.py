@@ -31,7 +31,7 @@ from mmcache.model.signature import Signature
 from mmcache.retrieval.asked import Asked
 from mmcache.retrieval.checks import check_encoders, check_settings
 from mmcache.retrieval.locator import HopName, Located, Locator, Trace
-from mmcache.retrieval.observed import Observed, RetrievalReport
+from mmcache.retrieval.observed import Observed, RetrievalReport, as_is
 from mmcache.retrieval.pages import PAGE_FORMAT, pages, queries
 from mmcache.retrieval.queries import Match, Queries, Query, Strategy
 from mmcache.retrieval.tolerance import Observation, Tolerance
@@ -48,10 +48,6 @@ Documents = Callable[[Any], Iterable[Hashable]]
 _MISSING = object()
 _LEAST_OBSERVED = 0.6
 """Of aligned cosines: farther remembered queries teach nothing about tolerances."""
-
-
-def _as_is(value: Any) -> Iterable[Hashable]:
-    return value  # type: ignore[no-any-return]
 
 
 class Retrieval:
@@ -88,7 +84,7 @@ class Retrieval:
         strategy: Strategy = "joint",
         check_share: float = 0.02,
         observe: bool = False,
-        documents: Documents = _as_is,
+        documents: Documents = as_is,
         remember: int = 10_000,
         alignment: Alignment | None = None,
         locator: Locator | None = None,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from mmcache.forks import Lock
+from mmcache.model.errors import InvalidInputError
 from mmcache.retrieval.tolerance import Observation, interval
 
 MOST_OBSERVATIONS = 10_000
@@ -40,6 +42,19 @@ class RetrievalReport:
             f"{self.near} near hits, {self.searched} searches, {self.remembered} queries remembered; "
             f"{self.checked} checked, {self.wrong} wrong ({low:.1%} to {high:.1%} at 95 %), overlap {self.overlap:.1%}"
         )
+
+
+def as_is(value: Any) -> Iterable[Hashable]:
+    """A result that is itself the list of its documents. Raises `InvalidInputError` for what looks like one only.
+
+    The first of a dict is the name of its first field, the same in every result: no near hit would ever be wrong.
+    """
+    if isinstance(value, Mapping | Set | str | bytes):
+        raise InvalidInputError(
+            f"a result is a {type(value).__name__}, not a list of documents: pass documents=, a function that gives "
+            "their names, best first"
+        )
+    return value  # type: ignore[no-any-return]
 
 
 class Observed:
