@@ -48,7 +48,7 @@ def two_sets() -> Pool:
 
 @pytest.fixture(scope="module")
 def answers() -> list[Answer]:
-    return contest(two_sets(), 0, silent, (QUICK,))
+    return contest(two_sets(), 0, silent, (QUICK,), deep_steps=5)
 
 
 def test_no_name_is_on_both_sides() -> None:
