@@ -53,12 +53,6 @@ class Calibration(Protocol):
         Counts: a hit is a hit once this says SERVE, so ask once a request.
         """
 
-    def confidence(self, likeness: Likeness) -> float:
-        """Estimated P(right), 0 to 1: the `confidence` that `decide` would give. To choose among stored answers by.
-
-        Changes nothing and counts nothing. 0 where a part is not alike.
-        """
-
     def withdraw(self, decision: Decision) -> None:
         """What was decided to be served was not, for it was gone: it is no hit. Nothing for other verdicts."""
 

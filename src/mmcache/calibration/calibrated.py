@@ -92,10 +92,6 @@ class Calibrated:
         self.served_bound.hit()
         return Decision(Verdict.SERVE, right, f"P(wrong) about {weight.wrong:.2g}", self.open, rank, share)
 
-    def confidence(self, likeness: Likeness) -> float:
-        """See `Calibration.confidence`."""
-        return 1.0 - self.evidence.weigh(likeness).wrong if comparable(likeness) else 0.0
-
     def withdraw(self, decision: Decision) -> None:
         """See `Calibration.withdraw`."""
         if decision.verdict is Verdict.SERVE:

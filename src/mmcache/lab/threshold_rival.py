@@ -24,10 +24,6 @@ class GlobalThreshold:
         self.served += 1
         return Decision(Verdict.SERVE, 1.0, f"from {self.threshold:.3f} on")
 
-    def confidence(self, likeness: Likeness) -> float:
-        """See `Calibration.confidence`."""
-        return 1.0 if comparable(likeness) and likeness.text >= self.threshold else 0.0
-
     def withdraw(self, decision: Decision) -> None:
         """Keeps no account."""
 

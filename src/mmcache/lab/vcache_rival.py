@@ -50,10 +50,6 @@ class VCache:
         self.served += 1
         return Decision(Verdict.SERVE, right, f"explores with chance {tau:.2f}")
 
-    def confidence(self, likeness: Likeness) -> float:
-        """See `Calibration.confidence`."""
-        return self.explore(likeness)[1] if comparable(likeness) else 0.0
-
     def explore(self, likeness: Likeness) -> tuple[float, float]:
         """τ, the chance with which it explores, and the estimated P(right)."""
         place = self._place(likeness)

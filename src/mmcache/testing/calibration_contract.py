@@ -106,17 +106,6 @@ class CalibrationContract:
         drill(one, self.enough, right=0.0, seed=1)
         assert not served(drill(one, 1000, right=0.0, seed=2))
 
-    def test_confidence_is_that_of_a_decision_and_changes_nothing(self) -> None:
-        one, rng = self.make_calibration(), random.Random(8)
-        for outcomes, right in ((0, 1.0), (self.enough, 1.0), (self.enough, 0.0)):
-            drill(one, outcomes, right)
-            asked = [some(rng) for _ in range(30)] + ODD
-            before = one.state(), one.summary()
-            said = [one.confidence(likeness) for likeness in asked]
-            assert (one.state(), one.summary()) == before
-            assert said == [one.decide(likeness, 0.0).confidence for likeness in asked]
-            assert all(0 <= confidence <= 1 for confidence in said)
-
     def test_two_of_a_kind_agree(self) -> None:
         one, two = self.make_calibration(), self.make_calibration()
         assert drill(one, 2000, right=0.99) == drill(two, 2000, right=0.99)

@@ -105,9 +105,6 @@ class Always:
         assert likeness.asked != likeness.stored
         return Decision(self.verdict, 1.0, "")
 
-    def confidence(self, likeness: Likeness) -> float:
-        return 1.0
-
     def withdraw(self, decision: Decision) -> None:
         raise NotImplementedError
 
