@@ -52,8 +52,8 @@ class SemanticTable(Table):
         "alone: a question is answered with what was said of another picture, or to another question. The keys of "
         "LiteLLM and LangChain hold the whole request: never wrong, no near hit. Streams of 250 questions about "
         "pictures are too short for a certificate, so ours has no near hit there either; `easy-vqa` is longer, and "
-        "each of its pictures is asked about ten times only: no certificate at 1 % there either. `tolerance` allows 5 %, "
-        "and in one of its seeds a few serial numbers were wrong. "
+        "each of its pictures is asked about ten times only: no certificate at 1 % there either. `tolerance` allows "
+        "5 %, and in one of its seeds a few serial numbers were wrong. "
         "Lookups are timed as whole calls of `Cache.ask`."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
