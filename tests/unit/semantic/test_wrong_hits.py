@@ -143,18 +143,6 @@ def test_a_move_of_an_alias_that_cannot_be_written_down_is_noticed_later(monkeyp
         assert ask(Prompt("old")).value == "fp-2"
 
 
-def test_a_lost_ledger_puts_what_rested_on_it_out_of_reach(tmp_path: Path) -> None:
-    prompt = Prompt(ONE, documents=["faq"])
-    with Cache(tmp_path) as cache:
-        cache.ask(prompt, said("old"), model=MODEL)
-    with Cache(tmp_path) as cache:
-        cache.changed("document", "faq")
-    for part in tmp_path.glob(f"{FILE}*"):
-        part.unlink()
-    with Cache(tmp_path) as cache:
-        assert cache.ask(prompt, said("new"), model=MODEL).value == "new"
-
-
 def test_records_that_are_another_keys_are_not_believed(tmp_path: Path) -> None:
     with Cache(tmp_path, semantic=semantic()) as cache:
         for number in (1, 2):
