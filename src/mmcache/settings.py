@@ -131,6 +131,61 @@ class DiskSettings:
 
 
 @dataclass(frozen=True)
+class SharedSettings:
+    """The shared tier: a Valkey or Redis server, one found through sentinels, or a cluster. Raises `SettingsError`."""
+
+    url: str
+    """`valkey://host:6379`, also `redis://`; `valkeys://` or `rediss://` with TLS; `?cluster=true`;
+    `valkey+sentinel://one:26379,two:26379/mymaster`. A user, a password and a database may stand in it."""
+    password: str | None = field(default=None, repr=False)
+    """Where the URL has none; None = `$MMCACHE_SHARED_PASSWORD`."""
+    prefix: str = "mmcache:"
+    """Of every key: what an ACL limits a tenant's processes to. Caches of one prefix share, others never meet."""
+    timeout_seconds: float = 0.5
+    """Most that one slow or dead node may cost a lookup, once; then it is left alone until it heals."""
+    connections: int = 16
+    """Most, to each node."""
+    chunk_bytes: int = 512 << 10
+    """A larger block is kept in pieces of this size, so that no command holds a node up for long."""
+    largest_bytes: int = 64 << 20
+    """A larger block is refused, and not read."""
+    replica_reads: bool = False
+    """Blocks may be read from replicas, which may lag: never what says whether they are still valid."""
+    rest_seconds: float = 1.0
+    """How long a node that failed is left alone at first; doubles up to 16 times that."""
+    lease_seconds: float = 1.0
+    """A leader that computes for all hosts renews its lease; after so long without, another takes over."""
+    news_lease_seconds: float = 1.5
+    """A process that has heard nothing from the invalidation stream for so long stops serving what rests on rows."""
+    backlog_bytes: int = 256 << 20
+    """Frames waiting to be written behind; beyond it, puts to the shared tier are refused and counted."""
+    spare_seconds: float = 600.0
+    """The server collects what is over so long after its deadline: its clock may be wrong by that much."""
+    tls_ca: str | None = None
+    """PEM file of the authorities that may vouch for a server; None = the system's."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_seconds", "connections", "chunk_bytes", "largest_bytes", "rest_seconds", "lease_seconds",
+                     "news_lease_seconds", "backlog_bytes"):  # fmt: skip
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and 0 < value < float("inf")):
+                raise SettingsError(f"shared: {name} is a number above 0, not {value!r}")
+        if not (isinstance(self.spare_seconds, int | float) and self.spare_seconds >= 0):
+            raise SettingsError(f"shared: spare_seconds is a number, 0 or more, not {self.spare_seconds!r}")
+        if not isinstance(self.prefix, str) or set("{}") & set(self.prefix):
+            raise SettingsError(
+                f"shared: a prefix has no braces, which would move keys to other slots: {self.prefix!r}"
+            )
+
+    @property
+    def known_password(self) -> str | None:
+        """The password given, or of the environment."""
+        return self.password if self.password is not None else os.environ.get("MMCACHE_SHARED_PASSWORD")
+
+
+@dataclass(frozen=True)
 class FlightSettings:
     """Single flight."""
 
