@@ -176,7 +176,7 @@ class SharedSettings:
             raise SettingsError(f"shared: spare_seconds is a number, 0 or more, not {self.spare_seconds!r}")
         if not isinstance(self.prefix, str) or set("{}") & set(self.prefix):
             raise SettingsError(
-                f"shared: a prefix has no braces, which would move keys to other slots: {self.prefix!r}"
+                f"shared: a prefix has no braces, they would choose the slot: {self.prefix!r}"
             )
 
     @property
