@@ -73,3 +73,11 @@ class AssetError(MMCacheError):
 
 class StreamLostError(MMCacheError, RuntimeError):
     """Whoever computed a stream that others had joined gave up."""
+
+
+class RolloutError(MMCacheError):
+    """A rollout does not exist, is damaged, or cannot be switched that way."""
+
+
+class RolloutConflictError(RolloutError):
+    """Somebody else switched it first; nothing was changed."""
