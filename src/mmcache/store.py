@@ -10,7 +10,6 @@ from mmcache.codecs.pipeline import Thawed, freeze, thaw
 from mmcache.codecs.structure import Structures
 from mmcache.events import Events
 from mmcache.fates import Fates
-from mmcache.forks import Lock
 from mmcache.keeping import Keeping, Until
 from mmcache.lookup import ABSENT, Kept, Lookup, Make, more_telling
 from mmcache.model.block import Facts
@@ -34,6 +33,7 @@ from mmcache.refs.waves import waves
 from mmcache.scopes import Scope, Scopes
 from mmcache.seen import SignatureIndex
 from mmcache.settings import MemorySettings
+from mmcache.spread import Elsewhere, Spread
 from mmcache.tiers.base import Found, Tier
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.hit_index import Below
@@ -61,6 +61,7 @@ class Store:
         signatures: SignatureIndex,
         below: Below,
         broadcast: Broadcast | None,
+        elsewhere: Elsewhere | None = None,
         doom: Callable[[Iterable[Key] | None], None],
     ) -> None:
         self.lower = list(lower)
@@ -69,8 +70,7 @@ class Store:
         self.keeping, self._clock, self._signatures = keeping, clock, signatures
         self.fates = Fates()
         keeping.lifetime.report = self.emit
-        self._broadcast, self._doom = broadcast, doom
-        self._catching_up = Lock()
+        self._doom = doom
         self.changes = Changes()
         shared = broadcast.sequence if broadcast is not None else None
         self.memory = MemoryTier(
@@ -78,6 +78,10 @@ class Store:
             holds=keeping.references.holds, catch_up=self.catch_up, lives=keeping.lifetime,
             refresh_window=keeping.refresh_window, grace_seconds=keeping.grace_seconds, quotas=keeping.quotas,
             victims_of=keeping.victims_of,
+        )  # fmt: skip
+        self._spread = Spread(
+            self.memory, self.lower, self._owed, broadcast=broadcast, elsewhere=elsewhere,
+            references=keeping.references, changes=self.changes, doom=doom, emit=self.emit, invalidate=self.invalidate,
         )  # fmt: skip
         self._last = self.lower[-1].name if self.lower else self.memory.name
 
@@ -95,46 +99,8 @@ class Store:
         self._events.emit(event)
 
     def catch_up(self) -> int:
-        """Apply what other processes of this machine invalidated: memory forgets it, flights do not store it.
-
-        Returns the sequence number that this process has caught up with at least.
-        """
-        broadcast, references = self._broadcast, self.keeping.references
-        if broadcast is None or broadcast.sequence[0] == self.memory.seen:
-            return self.memory.seen
-        with self._catching_up:
-            keys = broadcast.catch_up()
-            # Only here it is known what was made from them. Who fell behind does not know what changed: all of it.
-            made = references.parents() if keys is None else references.reach(keys).difference(keys)
-            self._doom(None if keys is None else [*keys, *made])
-            lost = [*keys, *made] if keys is not None else [held.key for held in self.memory.scan()]
-            self.changes.mark(lost)
-            self.memory.drop(lost)
-            written: set[Key] = set()
-            released: list[Callable[[], None]] = []
-            for tier in self.lower:
-                if isinstance(tier, WriteBehind):
-                    written |= self._forget_on_its_way(tier, keys, released)
-            self.memory.caught_up(broadcast.seen)
-        for done in released:  # without the lock: who replaced a block tells others now, and catches up before it does
-            done()
-        if written:  # readable for a moment after they were invalidated: whoever read them must forget them
-            self.changes.mark(written)
-            self.memory.drop(written)
-            self._tell_the_others([*written])
-        if made:
-            self.invalidate([*made])
-        return self.memory.seen
-
-    def _forget_on_its_way(
-        self, tier: WriteBehind, keys: list[Key] | None, released: list[Callable[[], None]]
-    ) -> set[Key]:
-        try:
-            return tier.forget(keys, released)
-        except Exception as error:  # noqa: BLE001 - whatever a tier raises, hits go on; the debt is remembered
-            self._owed[id(tier)].add(keys or [])
-            self.emit(Failed(tier.name, f"drop failed: {error!r}"))
-            return set(keys or ())
+        """Apply what other processes of this machine invalidated; see `Spread.catch_up`."""
+        return self._spread.catch_up()
 
     def find_near(self, keys: Sequence[Key], *, counted: bool = True, stale: bool = False) -> list[Lookup]:
         """Look keys up in memory alone; never blocks for long."""
@@ -333,7 +299,7 @@ class Store:
                     )
 
     def invalidate(self, keys: Sequence[Key]) -> int:
-        """Drop keys and what was made from them, here and in every process of this machine; how many were held."""
+        """Drop keys and what was made from them, here and in every process of every host; how many were held."""
         dropped = 0
         for going in waves(self.keeping.references, keys):
             self._doom(going)
@@ -345,47 +311,34 @@ class Store:
         return dropped
 
     def forget(self, keys: list[Key]) -> int:
-        """Drop `keys` here and in every process of this machine; how many were held. Told first, so that nobody writes
+        """Drop `keys` here and in every process of every host; how many were held. Told first, so that nobody writes
         them any more; dropped; and told again, for whoever read them meanwhile."""
-        self._tell(keys)
+        self._spread.to_machine(keys)
         dropped = self.drop(keys)
-        self._tell(keys)
+        self._spread.to_machine(keys)
+        self._spread.to_hosts(keys)
         self.catch_up()
         return dropped
 
-    def _tell(self, keys: Sequence[Key], *, only_others: bool = False) -> None:
-        """Make every process of this machine forget `keys`."""
-        if self._broadcast is not None:
-            try:
-                (self._broadcast.publish_to_others if only_others else self._broadcast.publish)(keys)
-            except (MMCacheError, OSError) as error:
-                self.emit(Failed("invalidations", f"other processes were not told: {error}", keys[0] if keys else None))
+    def hear(self, keys: Sequence[Key] | None) -> None:
+        """Other hosts invalidated `keys`; None = nobody knows what."""
+        self._spread.hear(keys)
 
     def replaces(self, key: Key) -> bool:
         """Whether other processes may hold an older value of `key` in their memory."""
-        if self._broadcast is None:
+        if self._spread.alone:
             return False
-        return any(isinstance(found, Found) for found in self.lower[0].get([key]))
+        return self._spread.reaches_hosts or any(isinstance(found, Found) for found in self.lower[0].get([key]))
 
     def tell_others(self, key: Key) -> None:
-        """A newer value of `key` is readable: other processes must forget theirs. This one keeps what it has."""
-        if self._broadcast is not None:
-            self.catch_up()
-            self._tell_the_others([key])
-
-    def _tell_the_others(self, keys: list[Key]) -> None:
-        """Not this process, which would drop what was put since."""
-        assert self._broadcast is not None
-        with self._catching_up:
-            self._tell(keys, only_others=True)
-            self.memory.caught_up(self._broadcast.seen)
+        """A newer value of `key` is readable: all others must forget theirs."""
+        self._spread.replaced(key)
 
     def close(self) -> None:
         """Close every tier, memory last: the lower ones still write; then the file that invalidations go through."""
         self.settle()
         self.each(lambda tier: tier.close(), [*self.lower, self.memory])
-        if self._broadcast is not None:
-            self._broadcast.close()
+        self._spread.close()
 
     def each(self, action: Callable[[Tier], None], tiers: Sequence[Tier] | None = None) -> None:
         """Do something to every tier; failures become events."""

@@ -1,0 +1,175 @@
+"""`Spread`: what was invalidated reaches everyone. The machine's processes through one mapped file, hosts through news.
+
+Here both directions meet: what this process invalidates is told, and what others did is applied to the tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from mmcache.changes import Changes
+from mmcache.forks import Lock
+from mmcache.model.errors import MMCacheError
+from mmcache.model.event import Event, Failed
+from mmcache.model.key import Key
+from mmcache.refs.base import References
+from mmcache.tiers.base import Tier
+from mmcache.tiers.broadcast import Broadcast
+from mmcache.tiers.memory import MemoryTier
+from mmcache.tiers.owed import OwedDrops
+from mmcache.tiers.write_behind import WriteBehind
+
+
+class Elsewhere(Protocol):
+    """Other hosts that share a tier with this one."""
+
+    @property
+    def tier(self) -> Tier:
+        """The tier shared with them: what another host invalidated it has dropped there itself."""
+
+    def tell(self, keys: Sequence[Key]) -> None:
+        """Make them forget `keys`. Never raises: what cannot be told now is told later."""
+
+
+class Spread:
+    """Of one store. `doom`: flights under way must not store `keys` (None = any)."""
+
+    def __init__(
+        self,
+        memory: MemoryTier,
+        lower: Sequence[Tier],
+        owed: dict[int, OwedDrops],
+        *,
+        broadcast: Broadcast | None,
+        elsewhere: Elsewhere | None,
+        references: References,
+        changes: Changes,
+        doom: Callable[[Iterable[Key] | None], None],
+        emit: Callable[[Event], None],
+        invalidate: Callable[[Sequence[Key]], object],
+    ) -> None:
+        self._memory, self._owed = memory, owed
+        self._lower = lower
+        self._broadcast, self._elsewhere = broadcast, elsewhere
+        self._references, self._changes, self._doom = references, changes, doom
+        self._emit, self._invalidate = emit, invalidate
+        self._catching_up = Lock()
+
+    # heard
+
+    def catch_up(self) -> int:
+        """Apply what other processes of this machine invalidated: memory forgets it, flights do not store it.
+
+        Returns the sequence number that this process has caught up with at least.
+        """
+        broadcast, memory = self._broadcast, self._memory
+        if broadcast is None or broadcast.sequence[0] == memory.seen:
+            return memory.seen
+        with self._catching_up:
+            keys = broadcast.catch_up()
+            _, made = self._forget_in_memory(keys)
+            released: list[Callable[[], None]] = []
+            written = self._forget_on_its_way(keys, released)
+            memory.caught_up(broadcast.seen)
+        for done in released:  # without the lock: who replaced a block tells others now, and catches up before it does
+            done()
+        if written:  # readable for a moment after they were invalidated: whoever read them must forget them
+            self._changes.mark(written)
+            memory.drop(written)
+            self._tell_the_machine_but_us([*written])
+        if made:
+            self._invalidate([*made])
+        return memory.seen
+
+    def hear(self, keys: Sequence[Key] | None) -> None:
+        """Other hosts invalidated `keys` (None = nobody knows what): forget them, also on this machine's disk."""
+        lost, made = self._forget_in_memory(keys)
+        released: list[Callable[[], None]] = []
+        self._forget_on_its_way(None if keys is None else list(keys), released)
+        for tier in self._lower:
+            if self._elsewhere is not None and tier is self._elsewhere.tier:
+                continue
+            try:
+                tier.drop(lost if keys is not None else [held.key for held in tier.scan()])
+            except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; the debt is remembered
+                self._owed[id(tier)].add(lost)
+                self._emit(Failed(tier.name, f"drop failed: {error!r}"))
+        self._changes.mark(lost)  # again: a reader may have promoted what it read before the tiers below forgot it
+        self._memory.drop(lost)
+        for done in released:
+            done()
+        if made:
+            self._invalidate([*made])
+
+    def _forget_in_memory(self, keys: Sequence[Key] | None) -> tuple[list[Key], set[Key]]:
+        """What is forgotten, and which of it was made from `keys`.
+
+        Only here it is known what was made from them. Who fell behind does not know what changed: all of it.
+        """
+        references = self._references
+        made = references.parents() if keys is None else references.reach(keys).difference(keys)
+        self._doom(None if keys is None else [*keys, *made])
+        lost = [*keys, *made] if keys is not None else [held.key for held in self._memory.scan()]
+        self._changes.mark(lost)
+        self._memory.drop(lost)
+        return lost, set(made)
+
+    def _forget_on_its_way(self, keys: list[Key] | None, released: list[Callable[[], None]]) -> set[Key]:
+        """Of what is written behind; which may have been written already."""
+        written: set[Key] = set()
+        for tier in self._lower:
+            if isinstance(tier, WriteBehind):
+                try:
+                    written |= tier.forget(keys, released)
+                except Exception as error:  # noqa: BLE001 - whatever a tier raises, hits go on; the debt is remembered
+                    self._owed[id(tier)].add(keys or [])
+                    self._emit(Failed(tier.name, f"drop failed: {error!r}"))
+                    written.update(keys or ())
+        return written
+
+    # told
+
+    def to_machine(self, keys: Sequence[Key], *, only_others: bool = False) -> None:
+        """Make every process of this machine forget `keys`."""
+        if self._broadcast is not None:
+            try:
+                (self._broadcast.publish_to_others if only_others else self._broadcast.publish)(keys)
+            except (MMCacheError, OSError) as error:
+                self._emit(
+                    Failed("invalidations", f"other processes were not told: {error}", keys[0] if keys else None)
+                )
+
+    def to_hosts(self, keys: Sequence[Key]) -> None:
+        """Make every other host forget `keys`."""
+        if self._elsewhere is not None:
+            self._elsewhere.tell(keys)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to tell."""
+        return self._broadcast is None and self._elsewhere is None
+
+    @property
+    def reaches_hosts(self) -> bool:
+        """Whether there may be other hosts."""
+        return self._elsewhere is not None
+
+    def replaced(self, key: Key) -> None:
+        """A newer value of `key` is readable: all others must forget theirs. This process keeps what it has."""
+        if self._broadcast is not None:
+            self.catch_up()
+            self._tell_the_machine_but_us([key])
+        self.to_hosts([key])
+
+    def _tell_the_machine_but_us(self, keys: list[Key]) -> None:
+        """This process would drop what was put since."""
+        assert self._broadcast is not None
+        with self._catching_up:
+            self.to_machine(keys, only_others=True)
+            self._memory.caught_up(self._broadcast.seen)
+
+    def close(self) -> None:
+        """Close the file that invalidations go through."""
+        if self._broadcast is not None:
+            self._broadcast.close()
