@@ -1,0 +1,142 @@
+"""`Trial`: what this process sees of a candidate: counts, errors in a row, agreement; and when it is enough."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mmcache.forks import Lock
+from mmcache.model.clock import Clock
+from mmcache.model.errors import SettingsError, TierError
+from mmcache.rollout.agreement import Agreement
+from mmcache.rollout.board import REPORT
+from mmcache.rollout.records import Records
+from mmcache.rollout.report import Counts, decode
+from mmcache.rollout.state import State
+
+WINDOW = 50
+LEAST = 20
+"""Comparisons that `halt_below` looks back on, and needs."""
+PUBLISH_SECONDS = 1.0
+_TRIES = 5
+
+
+class Trial:
+    """Counts of one process, added to the others' about once a second."""
+
+    def __init__(
+        self,
+        name: str,
+        records: Records,
+        agreement: Agreement,
+        *,
+        say: Callable[[str], None],
+        share: float,
+        halt_after: int,
+        halt_below: float | None,
+        draw: Callable[[], float],
+        clock: Clock,
+        models: Mapping[str, str],
+    ) -> None:
+        """Raises `SettingsError`."""
+        if not (isinstance(share, int | float) and 0 <= share <= 1):
+            raise SettingsError(f"compare_share is a share between 0 and 1, not {share!r}")
+        if not (isinstance(halt_after, int) and halt_after >= 1):
+            raise SettingsError(f"halt_after is a number of errors, 1 or more, not {halt_after!r}")
+        if halt_below is not None and not (isinstance(halt_below, int | float) and math.isfinite(halt_below)):
+            raise SettingsError(f"halt_below is a mean agreement, at most 1, not {halt_below!r}")
+        self._record, self._records, self._agreement = name + REPORT, records, agreement
+        self._say, self._draw, self._clock, self._models = say, draw, clock, models
+        self._share, self._halt_after, self._halt_below = share, halt_after, halt_below
+        self._lock = Lock()
+        self._of: tuple[str, int] = ("", 0)
+        self._counts = Counts()
+        self._told = False
+        self._in_a_row = 0
+        self._seen: deque[float] = deque(maxlen=WINDOW)
+        self._published = float("-inf")
+
+    @property
+    def due(self) -> bool:
+        """Whether what was counted should be told to the others."""
+        return self._counts is not _NOTHING and self._clock.monotonic() - self._published >= PUBLISH_SECONDS
+
+    def count(self, state: State, counts: Counts) -> None:
+        """Add to the counts of the state's trial; those of an older one that were not told are let go."""
+        with self._lock:
+            self._turn(state)
+            self._counts = self._counts + counts
+
+    def answered(self, state: State) -> None:
+        """The candidate answered."""
+        with self._lock:
+            self._turn(state)
+            self._counts = self._counts + _ANSWERED
+            self._in_a_row = 0
+
+    def failed(self, state: State, error: Exception) -> str:
+        """The candidate raised `error`, and the stable version did not; why it must be held now, or nothing."""
+        with self._lock:
+            self._turn(state)
+            self._counts = self._counts + _FAILED
+            self._in_a_row += 1
+            row = self._in_a_row
+        self._say(f"{state.candidate} failed, {state.stable} answered: {error!r:.300}")
+        return f"it failed {row} times in a row, last with {error!r:.200}" if row >= self._halt_after else ""
+
+    def compares(self) -> bool:
+        """Whether this call is one to compare."""
+        return self._share > 0.0 and self._draw() < self._share
+
+    def compared(self, state: State, stable: Any, candidate: Any) -> str:
+        """Both answered; why the candidate must be held now, or nothing."""
+        try:
+            found = self._agreement(stable, candidate)
+        except Exception as error:  # noqa: BLE001 - the caller's own measure; the call it looks at has its answer
+            self._say(f"the comparison of {state.stable} and {state.candidate} failed: {error!r:.300}")
+            found = None
+        value = 0.0 if found is None else found
+        counts = Counts(compared=1, differed=int(found is None), agreement=value, lowest=value)
+        with self._lock:
+            self._turn(state)
+            self._counts = self._counts + counts
+            self._seen.append(value)
+            seen, mean = len(self._seen), math.fsum(self._seen) / len(self._seen)
+        if self._halt_below is None or seen < LEAST or mean >= self._halt_below:
+            return ""
+        return f"its mean agreement with {state.stable} is {mean:.4f} over {seen} calls, below {self._halt_below:g}"
+
+    def publish(self) -> None:
+        """Add what was counted to the record of all processes; what could not be told is told later."""
+        self._published = self._clock.monotonic()
+        with self._lock:
+            (born, trial), counts = self._of, self._counts
+            self._counts = _NOTHING
+        if counts is _NOTHING and self._told:
+            return
+        try:
+            for _ in range(_TRIES):
+                old = self._records.read(self._record)
+                new = decode(old).plus(born, trial, counts, self._models).encode()
+                if new == old or self._records.swap(self._record, old, new, patience=0.0, durable=False):
+                    self._told = True
+                    return
+        except TierError:
+            pass  # the watch says that the records cannot be reached
+        with self._lock:
+            if self._of == (born, trial):
+                self._counts = self._counts + counts
+
+    def _turn(self, state: State) -> None:
+        """Begin to count anew where another trial has begun."""
+        if self._of != (state.born, state.trial):
+            self._of = state.born, state.trial
+            self._counts, self._in_a_row = Counts(), 0
+            self._seen.clear()
+
+
+_NOTHING = Counts()
+_ANSWERED = Counts(candidate=1)
+_FAILED = Counts(failed=1)
