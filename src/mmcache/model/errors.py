@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 
 class MMCacheError(Exception):
     """Base of every error that mmcache raises itself."""
@@ -81,3 +83,18 @@ class RolloutError(MMCacheError):
 
 class RolloutConflictError(RolloutError):
     """Somebody else switched it first; nothing was changed."""
+
+
+class SyncError(MMCacheError):
+    """Database changes cannot be followed: the broker refuses, or the mapping does not fit what it sends."""
+
+
+class PoisonError(SyncError, ValueError):
+    """A message that is no change event, or none that can be understood.
+
+    tables: of which it may be, by the names that the mapping may give them; key: the row's key, by column, if known.
+    """
+
+    def __init__(self, message: str, *, tables: Sequence[str] = (), key: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.tables, self.key = tuple(tables), key
