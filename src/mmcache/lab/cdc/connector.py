@@ -29,7 +29,7 @@ _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 def ready() -> None:
     """Raises `AssetError` where Java or Debezium is missing."""
     if shutil.which("java") is None:
-        raise AssetError("no Java here: apt-get install openjdk-17-jre-headless")
+        raise AssetError("no Java here (17 or later): apt-get install default-jre-headless")
     jars()
 
 
