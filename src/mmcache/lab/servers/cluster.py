@@ -5,14 +5,15 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mmcache.lab.servers.binaries import Binary
-from mmcache.lab.servers.process import BUS, Server, ask_to_stop, free_ports, until
+from mmcache.lab.servers.certificates import Certificates
+from mmcache.lab.servers.network import Host
+from mmcache.lab.servers.process import Server, ask_to_stop, until
 from mmcache.lab.servers.reshard import SlotMove
-from mmcache.lab.servers.single import new_server
+from mmcache.lab.servers.single import Setup
 from mmcache.model.errors import AssetError, TierError
 
 SLOTS = 16384
@@ -77,14 +78,15 @@ class Cluster:
 
     folder: Path
     nodes: list[Node]
-    options: Sequence[str]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """How its nodes are started: see `cluster`."""
+    setup: Setup
+    """How its nodes are started."""
 
     @property
     def url(self) -> str:
         """What a cache is given as `shared=`; names all nodes."""
-        return f"valkey://{','.join(f'{node.server.host}:{node.port}' for node in self.nodes)}?cluster=true"
+        safe = self.setup.tls is not None
+        at = [f"{node.server.host}:{node.server.tls_port if safe else node.port}" for node in self.nodes]
+        return f"{'valkeys' if safe else 'valkey'}://{','.join(at)}?cluster=true"
 
     @property
     def running(self) -> list[Node]:
@@ -131,9 +133,9 @@ class Cluster:
         """Start a killed node again; it comes back as what the others have made of it."""
         node.server.restart()
 
-    def add_node(self) -> Node:
+    def add_node(self, at: Host | None = None) -> Node:
         """One more primary, without slots yet. Raises `AssetError`."""
-        (node,) = _start(self.folder, 1, self.options, self.settings, first=len(self.nodes))
+        (node,) = _start(self.folder, self.setup, len(self.nodes), [at])
         self.nodes.append(node)
         for other in self.running:
             if other is not node:
@@ -193,42 +195,38 @@ def cluster(
     *options: str,
     node_timeout_ms: int = NODE_TIMEOUT_MS,
     binary: Binary | None = None,
+    ahead: float | None = None,
     password: str | None = None,
     users: Mapping[str, str] | None = None,
-    ahead: float | None = None,
+    tls: Certificates | None = None,
+    hosts: Sequence[Host] | None = None,
 ) -> Iterator[Cluster]:
     """A cluster of so many primaries, each with so many replicas, on free ports of 127.0.0.1; ended by its own pids.
 
-    With `ahead` each node has a clock of its own: see `server`, also for the rest. Raises `AssetError`.
+    The nodes may stand on hosts of a `network`, one on each: primaries first, then their replicas in the same order.
+    For the rest see `Setup`. Raises `AssetError`.
     """
-    settings = {"binary": binary, "password": password, "users": users, "ahead": ahead}
-    words = ["--cluster-node-timeout", str(node_timeout_ms), *options]
-    nodes: list[Node] = []
+    words = ("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout",
+             str(node_timeout_ms), *options)  # fmt: skip
+    setup = Setup(words, binary, ahead, password, users, tls)
+    made = Cluster(folder, [], setup)
     try:
-        nodes += _start(folder, primaries * (1 + replicas), words, settings)
-        made = Cluster(folder, nodes, words, settings)
-        _introduce(nodes)
-        for number, node in enumerate(nodes[:primaries]):
+        made.nodes += _start(folder, setup, 0, hosts or [None] * (primaries * (1 + replicas)))
+        _introduce(made.nodes)
+        for number, node in enumerate(made.nodes[:primaries]):
             mine = range(SLOTS * number // primaries, SLOTS * (number + 1) // primaries)
             node.server.ask("CLUSTER", "ADDSLOTS", *mine)
-        for number, node in enumerate(nodes[primaries:]):
-            node.server.ask("CLUSTER", "REPLICATE", nodes[number % primaries].name)
+        for number, node in enumerate(made.nodes[primaries:]):
+            node.server.ask("CLUSTER", "REPLICATE", made.nodes[number % primaries].name)
         made.await_healthy()
-        nodes = made.nodes
         yield made
     finally:
-        ask_to_stop([node.server for node in nodes])
+        ask_to_stop([node.server for node in made.nodes])
 
 
-def _start(folder: Path, count: int, options: Sequence[str], settings: Mapping[str, Any], first: int = 0) -> list[Node]:
-    """Nodes that know nobody yet."""
-    ports = free_ports(count)
-    common = ("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", *options)
-    how = {name: value for name, value in settings.items() if name != "ahead"}
-    started = [
-        new_server(folder / str(number), port, settings["ahead"], *common, **how)
-        for number, port in enumerate(ports, first)
-    ]
+def _start(folder: Path, setup: Setup, first: int, hosts: Sequence[Host | None]) -> list[Node]:
+    """Nodes that know nobody yet, one on each host."""
+    started = [setup.new(folder / str(number), at=host) for number, host in enumerate(hosts, first)]
     try:
         for server in started:
             server.start()
@@ -264,6 +262,3 @@ def _seen(line: str) -> Seen:
             slots.update(range(int(low), int(high or low) + 1))
     port = int(address.partition("@")[0].rpartition(":")[2])
     return Seen(name, port, frozenset(flags.split(",")), primary, link == "connected", frozenset(slots))
-
-
-__all__ = ["BUS", "NODE_TIMEOUT_MS", "SLOTS", "Cluster", "Node", "Seen", "cluster", "slot_of"]

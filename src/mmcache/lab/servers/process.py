@@ -21,8 +21,10 @@ from mmcache.model.errors import AssetError, TierError
 PATIENCE_SECONDS = 30.0
 BUS = 10_000
 """A cluster's nodes talk to each other on the port so much higher."""
-_PORTS = range(10_000, 22_000)
+_PORTS = range(10_000, 20_000)
 """Below what the kernel gives to clients, so that nobody takes the port of a server that is to come back."""
+_given: set[int] = set()
+"""To servers of this process: it may not listen yet, or be down for a while."""
 
 
 @dataclass
@@ -71,16 +73,19 @@ class Server:
         assert not self.alive, "it runs"
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.folder / "log"
-        command = [
-            *_bound_to_us(), *self.within, self.binary.command(self.folder), "--port", str(self.port),
-            "--bind", self.host, "--dir", str(self.folder), "--save", "", "--appendonly", "no",
-            "--repl-diskless-sync-delay", "0", *self.options,
-        ]  # fmt: skip
+        command = [*bound_to_us(), *self.within, self.binary.command(self.folder), *self.arguments()]
         with log.open("ab") as sink:
             self.process = subprocess.Popen(
                 command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, cwd=self.folder,
                 env={"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **self.environment},
             )  # fmt: skip
+
+    def arguments(self) -> list[str]:
+        """The words after the program's name."""
+        return [
+            "--port", str(self.port), "--bind", self.host, "--dir", str(self.folder), "--save", "",
+            "--appendonly", "no", "--repl-diskless-sync-delay", "0", *self.options,
+        ]  # fmt: skip
 
     def await_answer(self) -> None:
         """Until it answers. Raises `AssetError` when it does not."""
@@ -115,7 +120,10 @@ class Server:
         self.await_answer()
 
     def set_clock(self, ahead: float) -> None:
-        """Its wall clock is so many seconds ahead of this machine's from now on. Only for one with its own clock."""
+        """Its wall clock is so many seconds ahead of this machine's from now on. Only for one with its own clock.
+
+        It looks at the clock once per turn of its loop, so that the next command or two may still see the old time.
+        """
         assert self.offset_file is not None, "it was started without a clock of its own"
         clocks.set_clock(self.offset_file, ahead)
 
@@ -154,10 +162,11 @@ def until(true: Callable[[], bool], hopeless: Callable[[], bool] = lambda: False
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Ports that nobody listens on, nor on the ones `BUS` higher. Another process may still be quicker."""
     chosen: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, 200):
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(chosen) == count:
             break
-        if _free(host, port) and _free(host, port + BUS):
+        if port not in _given and _free(host, port) and _free(host, port + BUS):
+            _given.add(port)
             chosen.append(port)
     return chosen
 
@@ -171,7 +180,10 @@ def _free(host: str, port: int) -> bool:
         return True
 
 
-def _bound_to_us() -> list[str]:
-    """The kernel kills it when the thread that started it is gone (PR_SET_PDEATHSIG): no crash leaves it behind."""
+def bound_to_us() -> list[str]:
+    """The words in front of a command that must not be left behind by a crash.
+
+    The kernel kills it when the thread that started it is gone (PR_SET_PDEATHSIG). Without `setpriv` there are none.
+    """
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
