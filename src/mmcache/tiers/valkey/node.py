@@ -15,7 +15,7 @@ from mmcache.tiers.valkey import tls
 from mmcache.tiers.valkey.address import Address
 from mmcache.tiers.valkey.breaker import Breaker
 from mmcache.tiers.valkey.limit import Limit
-from mmcache.tiers.valkey.replies import Down, Refusal
+from mmcache.tiers.valkey.replies import Refusal
 from mmcache.tiers.valkey.stream import Stream
 from mmcache.tiers.valkey.wire import Wire
 from mmcache.tiers.valkey.words import Command
@@ -163,12 +163,12 @@ class Peer:
         self._waiting = 0
         self._freed = threading.Condition()
 
-    def rests(self) -> Down | None:
+    def rests(self) -> str | None:
         """Why it must not be asked now; None = it may be, and one that is let through has to report."""
         breaker = self.breaker
         if not breaker.open or breaker.allows(self._monotonic()):
             return None
-        return Down(f"{self.node} is left alone for a while: {breaker.why}")
+        return f"it is left alone for a while: {breaker.why}"
 
     def take(self, limit: Limit) -> Wire:
         """A connection, idle or new. Raises `TierError`."""

@@ -64,7 +64,7 @@ class Replies:
         self._filled += count
         if self._filled < len(self._bulk):
             return False
-        self._place(self._sealed(self._bulk))
+        self._place(_sealed(self._bulk))
         self._bulk = None
         return self._parse()
 
@@ -79,12 +79,11 @@ class Replies:
         while len(done) < due:
             end = data.find(b"\r\n", at)
             if end <= at:
-                if end == at or len(data) - at > _LONGEST_LINE:
-                    raise TierError(f"it answers {bytes(data[at : at + 20])!r}, which is no reply")
+                self._check_line(data, at, end == at)
                 break
             kind = data[at]
             if kind == _BULK:
-                size = self._count(data[at + 1 : end], self._largest)
+                size = _count(data[at + 1 : end], self._largest)
                 start = end + 2
                 stop = start + size
                 if size < 0:
@@ -98,6 +97,7 @@ class Replies:
                     value = data[start:stop]
                     at = stop + 2
                 else:
+                    self._spend(size)
                     bulk = np.empty(size + 2, np.uint8).data
                     have = min(size + 2, len(data) - start)
                     bulk[:have] = memoryview(data)[start : start + have]
@@ -105,12 +105,14 @@ class Replies:
                     if have < size + 2:
                         self._bulk, self._filled = bulk, have
                         break
-                    value = self._sealed(bulk)
+                    value = _sealed(bulk)
                 if self._open:
-                    self._spend(size)
+                    if size < LARGE:
+                        self._spend(max(0, size))
                     self._place(value)
                 else:
                     done.append(value)
+                    self._spent = 0
                 continue
             self._place_line(kind, data[at + 1 : end])
             at = end + 2
@@ -131,7 +133,7 @@ class Replies:
                 raise TierError(f"it answers the number {line[:20]!r}")
             self._place(int(line))
         elif kind == _ARRAY:
-            count = self._count(line, _MOST_ITEMS)
+            count = _count(line, _MOST_ITEMS)
             if count <= 0:
                 self._place([] if count == 0 else None)
             elif len(self._open) == _DEEPEST:
@@ -153,25 +155,35 @@ class Replies:
         self._spent = 0
         self.done.append(value)
 
-    @staticmethod
-    def _count(digits: bytes, most: int) -> int:
-        """A length; -1 = nothing is there."""
-        if digits.isdigit() and len(digits) <= 20:
-            count = int(digits)
-            if count > most:
-                raise TierError(f"it answers with {count} bytes or items, more than the {most} allowed")
-            return count
-        if digits == b"-1":
-            return -1
-        raise TierError(f"it answers the length {digits[:20]!r}")
-
     def _spend(self, size: int) -> None:
         self._spent += size
         if self._spent > self._largest + _SLACK:
             raise TierError(f"one reply of it has more than {self._largest + _SLACK} bytes")
 
     @staticmethod
-    def _sealed(bulk: memoryview) -> memoryview:
-        if bytes(bulk[-2:]) != b"\r\n":
-            raise TierError("a string that it sends is longer than it says")
-        return bulk[:-2].toreadonly()
+    def _check_line(data: bytes, at: int, empty: bool) -> None:
+        """It has no end yet: can it still become one?"""
+        start = data[at : at + 20]
+        if start[:2] in (b"\x15\x03", b"\x16\x03"):
+            raise TierError("it speaks TLS: write valkeys:// before the address")
+        if empty or len(data) - at > _LONGEST_LINE or (start and start[0] not in b"+-:$*"):
+            raise TierError(f"it answers {start!r}, which is no reply")
+
+
+def _count(digits: bytes, most: int) -> int:
+    """A length; -1 = nothing is there."""
+    if digits.isdigit() and len(digits) <= 20:
+        count = int(digits)
+        if count > most:
+            raise TierError(f"it answers with {count} bytes or items, more than the {most} allowed")
+        return count
+    if digits == b"-1":
+        return -1
+    raise TierError(f"it answers the length {digits[:20]!r}")
+
+
+def _sealed(bulk: memoryview) -> memoryview:
+    """Without its end of line."""
+    if bytes(bulk[-2:]) != b"\r\n":
+        raise TierError("a string that it sends is longer than it says")
+    return bulk[:-2].toreadonly()

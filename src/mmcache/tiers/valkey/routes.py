@@ -84,7 +84,10 @@ class Routes(ABC):
         return True
 
     def _first(self, limit: Limit) -> None:
-        """Look for the first time. Raises `TierError`."""
+        """Look for the first time; after a failure, nobody waits for the next look. Raises `TierError`."""
+        if self.failure:
+            self.look.soon()
+            raise TierError(self.failure)
         if not self.look.now(limit) or self.failure:
             raise TierError(self.failure or "nobody told in time where the data is")
 

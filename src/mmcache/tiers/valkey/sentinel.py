@@ -44,9 +44,10 @@ class Sentinels(Routes):
 
     def _look(self) -> None:
         failures: list[str] = []
+        limit = Limit(self.peers.monotonic, self.timeout_seconds)
         for node in list(self.seeds):
             try:
-                master = self._ask(node)
+                master = self._ask(node, limit.part(0.5))
             except TierError as error:
                 failures.append(f"sentinel {node}: {error}")
                 continue
@@ -57,8 +58,7 @@ class Sentinels(Routes):
             return
         self.failure = "; ".join(failures)
 
-    def _ask(self, node: Node) -> Node:
-        limit = Limit(self.peers.monotonic, self.timeout_seconds)
+    def _ask(self, node: Node, limit: Limit) -> Node:
         wire = self.peers.dialer.dial_sentinel(node, limit)
         try:
             wire.begin([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)])

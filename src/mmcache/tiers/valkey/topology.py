@@ -70,9 +70,10 @@ class Cluster(Routes):
         nodes = list(known) or self.seeds
         turn = next(self._turn) % len(nodes)
         failures: list[str] = []
+        limit = Limit(self.peers.monotonic, self.timeout_seconds)
         for node in dict.fromkeys([*nodes[turn:], *nodes[:turn], *self.seeds]):
             try:
-                slots = self._ask(node)
+                slots = self._ask(node, limit.part(0.5))
             except TierError as error:
                 failures.append(str(error))
                 continue
@@ -82,12 +83,11 @@ class Cluster(Routes):
             return
         self.failure = "; ".join(failures)
 
-    def _ask(self, node: Node) -> Slots:
+    def _ask(self, node: Node, limit: Limit) -> Slots:
         peer = self.peers.at(node)
         rests = peer.rests()
         if rests is not None:
-            raise TierError(rests)
-        limit = Limit(self.peers.monotonic, self.timeout_seconds)
+            raise TierError(f"{node}: {rests}")
         try:
             wire = peer.take(limit)
         except BusyError as error:
