@@ -58,6 +58,14 @@ def enabled() -> bool:
     return os.environ.get("MMCACHE_DISABLED", "") not in ("1", "true")
 
 
+def from_environment(name: str) -> str:
+    """A secret that a configuration names instead of holding it. Raises `SettingsError` where it is not set."""
+    value = os.environ.get(name)
+    if value is None:
+        raise SettingsError(f"the environment has no {name}, which the configuration asks for")
+    return value
+
+
 CONFIGURABLE = (
     "root", "memory", "disk", "policy", "admission", "ttl", "references", "stale_while_revalidate", "codec", "tenant",
     "namespace", "mode", "verify_share",
@@ -175,9 +183,7 @@ class SharedSettings:
         if not (isinstance(self.spare_seconds, int | float) and self.spare_seconds >= 0):
             raise SettingsError(f"shared: spare_seconds is a number, 0 or more, not {self.spare_seconds!r}")
         if not isinstance(self.prefix, str) or set("{}") & set(self.prefix):
-            raise SettingsError(
-                f"shared: a prefix has no braces, they would choose the slot: {self.prefix!r}"
-            )
+            raise SettingsError(f"shared: a prefix has no braces, they would choose the slot: {self.prefix!r}")
 
     @property
     def known_password(self) -> str | None:
