@@ -19,6 +19,6 @@ def place(seed: str, tenant: str, unit: str = "") -> float:
     return (int.from_bytes(blake3(mark).digest(length=8), "big") >> 11) / (1 << 53)
 
 
-def chosen(seed: str, percent: float, tenant: str, unit: str = "") -> bool:
-    """Whether a unit is among the `percent` that try the candidate."""
-    return place(seed, tenant, unit) < percent / 100
+def within(where: float, percent: float) -> bool:
+    """Whether a unit that stands there is among the `percent` that try the candidate."""
+    return where < percent / 100

@@ -15,7 +15,7 @@ from mmcache.model.errors import SettingsError
 from mmcache.model.event import Failed
 from mmcache.model.signature import Signature
 from mmcache.rollout.agreement import Compare, agreement
-from mmcache.rollout.assignment import chosen
+from mmcache.rollout.assignment import place, within
 from mmcache.rollout.board import Board
 from mmcache.rollout.files import FileRecords
 from mmcache.rollout.records import MemoryRecords, Records
@@ -99,6 +99,7 @@ class Rollout:
         self._board = Board(records, cache.clock)
         self._tenant: str | None = options.get("tenant")
         self._unit = ""
+        self._place = ("", 0.0)
         self._watch.look()
         self._publish()
 
@@ -119,6 +120,7 @@ class Rollout:
             twin._encoders = {version: encoder.options(**changes) for version, encoder in self._encoders.items()}
         twin._tenant = changes.get("tenant", self._tenant)
         twin._unit = self._unit if unit is None else str(unit)
+        twin._place = ("", 0.0)
         return twin
 
     # Who gets what --------------------------------------------------------------------------------------------------
@@ -134,15 +136,22 @@ class Rollout:
             stable = state.previous if state.previous in self._encoders else next(iter(self._encoders))
         if not state.trying or self._watch.off(state):
             return state, stable, ""
-        tenant = self._cache.tenant if self._tenant is None else self._tenant
-        if not chosen(state.seed, state.percent, tenant, self._unit):
-            self._trial.count(state, Counts(stable=1))
+        if not self._in(state):
+            self._trial.count(state, "stable")
             return state, stable, ""
         if state.candidate not in self._encoders:
             self._watch.lacks(state, state.candidate, self._encoders)
-            self._trial.count(state, Counts(stable=1, unknown=1))
+            self._trial.count(state, "stable", "unknown")
             return state, stable, ""
         return state, stable, state.candidate if state.candidate != stable else ""
+
+    def _in(self, state: State) -> bool:
+        """Whether this unit is in the canary."""
+        seed, where = self._place
+        if seed != state.seed:
+            where = place(state.seed, self._cache.tenant if self._tenant is None else self._tenant, self._unit)
+            self._place = state.seed, where
+        return within(where, state.percent)
 
     def version(self) -> str:
         """Which version answers now, for this tenant and unit."""

@@ -6,7 +6,6 @@ The whole switch is one small record, so that it is replaced at once or not at a
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
 from typing import Any
@@ -18,6 +17,8 @@ from mmcache.model.errors import FormatVersionError, RolloutError, SettingsError
 FORMAT = 1
 MOST_BYTES = 1 << 16
 """A longer record is not one of ours."""
+LATEST = 1e11
+"""Unix seconds: the year 5138."""
 LONGEST = 200
 """Characters of a version's name."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -123,7 +124,7 @@ def decode(raw: bytes) -> State:
         for version in filter(None, (state.previous, state.candidate)):
             check_version(version)
         check_version(state.stable)
-        if not (0 <= state.percent <= 100 and math.isfinite(state.changed) and state.revision >= 0 and state.born):
+        if not (0 <= state.percent <= 100 and 0 <= state.changed < LATEST and state.revision >= 0 and state.born):
             raise ValueError("a number in it makes no sense")
         if state.candidate and (not state.seed or state.candidate == state.stable):
             raise ValueError("its candidate makes no sense")

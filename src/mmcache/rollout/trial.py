@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from mmcache.forks import Lock
 from mmcache.model.clock import Clock
 from mmcache.model.errors import SettingsError, TierError
@@ -52,7 +54,8 @@ class Trial:
         self._share, self._halt_after, self._halt_below = share, halt_after, halt_below
         self._lock = Lock()
         self._of: tuple[str, int] = ("", 0)
-        self._counts = Counts()
+        self._counts: dict[str, Any] = {}
+        """Fields of `Counts`: a dict, because each call of a trial adds to it."""
         self._told = False
         self._in_a_row = 0
         self._seen: deque[float] = deque(maxlen=WINDOW)
@@ -61,26 +64,24 @@ class Trial:
     @property
     def due(self) -> bool:
         """Whether what was counted should be told to the others."""
-        return self._counts is not _NOTHING and self._clock.monotonic() - self._published >= PUBLISH_SECONDS
+        return bool(self._counts) and self._clock.monotonic() - self._published >= PUBLISH_SECONDS
 
-    def count(self, state: State, counts: Counts) -> None:
-        """Add to the counts of the state's trial; those of an older one that were not told are let go."""
+    def count(self, state: State, *fields: str) -> None:
+        """Add one to these fields of the counts of the state's trial."""
         with self._lock:
-            self._turn(state)
-            self._counts = self._counts + counts
+            counts = self._turn(state)
+            for name in fields:
+                counts[name] = counts.get(name, 0) + 1
 
     def answered(self, state: State) -> None:
         """The candidate answered."""
-        with self._lock:
-            self._turn(state)
-            self._counts = self._counts + _ANSWERED
-            self._in_a_row = 0
+        self.count(state, "candidate")
+        self._in_a_row = 0
 
     def failed(self, state: State, error: Exception) -> str:
         """The candidate raised `error`, and the stable version did not; why it must be held now, or nothing."""
+        self.count(state, "failed")
         with self._lock:
-            self._turn(state)
-            self._counts = self._counts + _FAILED
             self._in_a_row += 1
             row = self._in_a_row
         self._say(f"{state.candidate} failed, {state.stable} answered: {error!r:.300}")
@@ -98,10 +99,12 @@ class Trial:
             self._say(f"the comparison of {state.stable} and {state.candidate} failed: {error!r:.300}")
             found = None
         value = 0.0 if found is None else found
-        counts = Counts(compared=1, differed=int(found is None), agreement=value, lowest=value)
         with self._lock:
-            self._turn(state)
-            self._counts = self._counts + counts
+            counts = self._turn(state)
+            counts["compared"] = counts.get("compared", 0) + 1
+            counts["differed"] = counts.get("differed", 0) + (found is None)
+            counts["agreement"] = counts.get("agreement", 0.0) + value
+            counts["lowest"] = min(counts.get("lowest", 1.0), value)
             self._seen.append(value)
             seen, mean = len(self._seen), math.fsum(self._seen) / len(self._seen)
         if self._halt_below is None or seen < LEAST or mean >= self._halt_below:
@@ -112,10 +115,11 @@ class Trial:
         """Add what was counted to the record of all processes; what could not be told is told later."""
         self._published = self._clock.monotonic()
         with self._lock:
-            (born, trial), counts = self._of, self._counts
-            self._counts = _NOTHING
-        if counts is _NOTHING and self._told:
+            (born, trial), fields = self._of, self._counts
+            self._counts = {}
+        if not fields and self._told:
             return
+        counts = Counts(**fields)
         try:
             for _ in range(_TRIES):
                 old = self._records.read(self._record)
@@ -127,16 +131,12 @@ class Trial:
             pass  # the watch says that the records cannot be reached
         with self._lock:
             if self._of == (born, trial):
-                self._counts = self._counts + counts
+                self._counts = msgspec.structs.asdict(counts + Counts(**self._counts))
 
-    def _turn(self, state: State) -> None:
-        """Begin to count anew where another trial has begun."""
+    def _turn(self, state: State) -> dict[str, Any]:
+        """The counts to add to: new ones where another trial has begun. What was not told of an older one is let go."""
         if self._of != (state.born, state.trial):
             self._of = state.born, state.trial
-            self._counts, self._in_a_row = Counts(), 0
+            self._counts, self._in_a_row = {}, 0
             self._seen.clear()
-
-
-_NOTHING = Counts()
-_ANSWERED = Counts(candidate=1)
-_FAILED = Counts(failed=1)
+        return self._counts
