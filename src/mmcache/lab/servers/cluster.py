@@ -85,7 +85,7 @@ class Cluster:
     def url(self) -> str:
         """What a cache is given as `shared=`; names all nodes."""
         safe = self.setup.tls is not None
-        at = [f"{node.server.host}:{node.server.tls_port if safe else node.port}" for node in self.nodes]
+        at = [f"{node.server.host}:{node.server.public_port}" for node in self.nodes]
         return f"{'valkeys' if safe else 'valkey'}://{','.join(at)}?cluster=true"
 
     @property
@@ -139,7 +139,7 @@ class Cluster:
         self.nodes.append(node)
         for other in self.running:
             if other is not node:
-                node.server.ask("CLUSTER", "MEET", other.server.host, other.port)
+                node.server.ask("CLUSTER", "MEET", other.server.host, other.server.public_port)
         self.await_healthy()
         return node
 
@@ -208,6 +208,8 @@ def cluster(
     """
     words = ("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout",
              str(node_timeout_ms), *options)  # fmt: skip
+    if tls is not None:
+        words += ("--tls-cluster", "yes", "--tls-replication", "yes")
     setup = Setup(words, binary, ahead, password, users, tls)
     made = Cluster(folder, [], setup)
     try:
@@ -243,7 +245,7 @@ def _introduce(nodes: Sequence[Node]) -> None:
         node.server.ask("CLUSTER", "SET-CONFIG-EPOCH", epoch)
     for number, node in enumerate(nodes):
         for other in nodes[:number]:
-            node.server.ask("CLUSTER", "MEET", other.server.host, other.port)
+            node.server.ask("CLUSTER", "MEET", other.server.host, other.server.public_port)
     names = {node.name for node in nodes}
     if not until(lambda: all(_known(node) >= names for node in nodes)):
         raise AssetError("the nodes of a cluster do not find each other")

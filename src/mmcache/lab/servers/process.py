@@ -60,9 +60,12 @@ class Server:
     @property
     def url(self) -> str:
         """What a cache is given as `shared=`."""
-        if self.tls_port is not None:
-            return f"valkeys://{self.host}:{self.tls_port}"
-        return f"valkey://{self.host}:{self.port}"
+        return f"{'valkey' if self.tls_port is None else 'valkeys'}://{self.host}:{self.public_port}"
+
+    @property
+    def public_port(self) -> int:
+        """Of its users, with TLS where it has it; `port` is always without."""
+        return self.port if self.tls_port is None else self.tls_port
 
     def ask(self, *words: Word) -> Any:
         """A command as the default user. Raises `TierError` for an error reply, `OSError` when it is not there."""

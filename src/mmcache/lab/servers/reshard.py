@@ -37,7 +37,7 @@ class SlotMove:
         """These keys go over; one that is gone meanwhile is no error."""
         if keys:
             secret = () if self.source.password is None else ("AUTH", self.source.password)
-            self.source.ask("MIGRATE", self.target.host, self.target.port, "", 0, 5000, *secret, "KEYS", *keys)
+            self.source.ask("MIGRATE", self.target.host, self.target.public_port, "", 0, 5000, *secret, "KEYS", *keys)
 
     def finish(self) -> None:
         """The rest goes over, and the slot is the target's for everyone."""
