@@ -28,7 +28,14 @@ _ASKING: Command = ("ASKING",)
 class Call:
     """State of one call: `replies` by place, and what is still to be asked."""
 
-    def __init__(self, requests: Sequence[Request], routes: Routes, limit: Limit, report: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        routes: Routes,
+        limit: Limit,
+        report: Callable[..., None],
+        replica_reads: bool = False,
+    ) -> None:
         """`report(what, peer)`: something happened that is counted, or that a watcher wants to know."""
         self.replies: list[Any] = [None] * len(requests)
         self._requests, self._routes, self._limit, self._report = requests, routes, limit, report
@@ -38,22 +45,22 @@ class Call:
         """Requests for a slot that is only half there."""
         self._words: dict[int, Command] = {}
         """Instead of the request's own."""
-        self._primary: set[int] = set()
-        """Requests that a replica failed to answer."""
+        self._primary: set[int] | range = set() if replica_reads else range(len(requests))
+        """Requests that are for primaries only: also those that a replica failed to answer."""
         self._why: dict[int, str] = {}
         """What was said last, instead of a reply."""
         self._again: list[int] = []
         self._pause = False
         self._tired: dict[Peer, str] = {}
 
-    def run(self, replica_reads: bool, sleep: Callable[[float], None]) -> list[Any]:
+    def run(self, sleep: Callable[[float], None]) -> list[Any]:
         """All replies, in order."""
         todo: Iterable[int] = range(len(self._requests))
         pause, rounds = _FIRST_PAUSE, 0
         while True:
             self._again, self._pause = [], False
             self._tired.clear()
-            batches = self._batches(todo, replica_reads)
+            batches = self._batches(todo)
             travel(batches, self._limit)
             for batch in batches:
                 self._take_in(batch)
@@ -73,15 +80,14 @@ class Call:
             self._report("failed", peer, why)
         return self.replies
 
-    def _batches(self, todo: Iterable[int], replica_reads: bool) -> list[Batch]:
+    def _batches(self, todo: Iterable[int]) -> list[Batch]:
         batches: dict[Peer, Batch] = {}
         for place in todo:
             request = self._requests[place]
             peer = self._hops.pop(place, None)
             if peer is None:
-                replica = replica_reads and request.replica and place not in self._primary
                 try:
-                    peer = self._routes.find(request.key, replica, self._limit)
+                    peer = self._routes.find(request.key, self._from_replica(place), self._limit)
                 except TierError as error:
                     self.replies[place] = Down(error)
                     continue
@@ -93,6 +99,17 @@ class Call:
                 batch.commands.append(_ASKING)
             batch.commands.append(self._words.get(place, request.words))
         return list(batches.values())
+
+    def _from_replica(self, place: int) -> bool:
+        return place not in self._primary and self._requests[place].replica
+
+    def _leave_replica(self, place: int) -> bool:
+        """Ask the primary from now on. Whether that changes something."""
+        if not self._from_replica(place):
+            return False
+        assert isinstance(self._primary, set)
+        self._primary.add(place)
+        return True
 
     def _take_in(self, batch: Batch) -> None:
         if batch.fault is not None:
@@ -128,8 +145,7 @@ class Call:
     def _unanswered(self, place: int, batch: Batch) -> None:
         request, peer = self._requests[place], batch.peer
         self._why[place] = f"{peer.node}: {batch.fault}"
-        if request.replica and place not in self._primary:
-            self._primary.add(place)
+        if self._leave_replica(place):
             self._again.append(place)
             return
         try:
@@ -172,7 +188,7 @@ class Call:
     def _redirected(self, place: int, refusal: Refusal, code: str, peer: Peer) -> None:
         self._report("moved" if code == "MOVED" else "asked", peer)
         self._asking.discard(place)
-        self._primary.add(place)
+        self._leave_replica(place)
         told = read_redirection(refusal, peer.node)
         self._again.append(place)
         if told is None:
@@ -191,10 +207,8 @@ class Call:
 
     def _not_now(self, place: int, code: str, refusal: str, peer: Peer) -> bool:
         self._report("waits", peer)
-        replica = self._requests[place].replica and place not in self._primary
-        self._primary.add(place)
         self._again.append(place)
-        if replica:
+        if self._leave_replica(place):
             return False
         self._pause = True
         if code == "TRYAGAIN":

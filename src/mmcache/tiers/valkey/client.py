@@ -22,7 +22,7 @@ from mmcache.tiers.valkey.routes import OneServer, Peers, Routes
 from mmcache.tiers.valkey.sentinel import Sentinels
 from mmcache.tiers.valkey.topology import Cluster
 from mmcache.tiers.valkey.trip import Batch, travel
-from mmcache.tiers.valkey.words import Command, Request, Script
+from mmcache.tiers.valkey.words import Command, Request, Script, in_full
 
 __all__ = ["Client", "Command", "Down", "Listener", "Node", "Refusal", "Request", "Script", "ignore"]
 
@@ -74,16 +74,19 @@ class Client:
         with self._lock:
             self._counts["requests"] += len(requests)
         limit = Limit(self._monotonic, self._settings.timeout_seconds)
-        return Call(requests, self._routes, limit, self._report).run(self._settings.replica_reads, self._sleep)
+        return Call(requests, self._routes, limit, self._report, self._settings.replica_reads).run(self._sleep)
 
     def ask_node(self, node: Node, commands: Sequence[Command]) -> list[Any]:
         """Replies of one node, whatever it is: for SCAN, WAIT, INFO. All on one connection; nothing is followed."""
         self._check_open()
-        batch = Batch(self._routes.peer(node))
-        batch.places, batch.commands = list(range(len(commands))), list(commands)
         if not commands:
             return []
-        travel([batch], Limit(self._monotonic, self._settings.timeout_seconds))
+        limit = Limit(self._monotonic, self._settings.timeout_seconds)
+        batch = Batch(self._routes.peer(node), commands)
+        travel([batch], limit)
+        if any(isinstance(reply, Refusal) and reply.startswith("NOSCRIPT") for reply in batch.replies):
+            batch = Batch(batch.peer, [in_full(words) or words for words in commands])
+            travel([batch], limit)
         replies: list[Any] = list(batch.replies)
         if batch.fault is not None:
             if not batch.unasked:

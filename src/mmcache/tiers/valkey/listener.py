@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mmcache import forks
 from mmcache.model.errors import TierError
 from mmcache.tiers.valkey.limit import Limit
 from mmcache.tiers.valkey.node import Peer, hinted
@@ -20,11 +21,14 @@ _MOST_HOPS = 5
 class Listener:
     """Used by one thread; any may close it. It connects at first use, and anew after a failure."""
 
+    fork_order = 6
+
     def __init__(self, routes: Routes, key: bytes, monotonic: Callable[[], float], report: Callable[..., None]) -> None:
         self._routes, self._key, self._monotonic, self._report = routes, key, monotonic, report
         self._wire: Wire | None = None
         self._peer: Peer | None = None
         self._closed = False
+        forks.join(self)
 
     def ask(self, command: Command, timeout_seconds: float) -> Any:
         """The reply, a `Refusal`, or a `Down`. The time must be longer than what the server is told to wait."""
@@ -67,7 +71,7 @@ class Listener:
         rests = peer.rests()
         if rests is not None:
             self._routes.look.soon()
-            raise TierError(rests)
+            raise TierError(f"{peer.node}: {rests}")
         try:
             wire = self._wire = peer.dial(limit)
         except TierError as error:
@@ -106,3 +110,13 @@ class Listener:
         wire = self._wire
         if wire is not None:
             wire.close()
+
+    def before_fork(self) -> None:
+        """See `Forkable`."""
+
+    def after_fork(self, child: bool) -> None:
+        """See `Forkable`."""
+        wire = self._wire
+        if child and wire is not None:
+            self._wire = self._peer = None
+            wire.forget()

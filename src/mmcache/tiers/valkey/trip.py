@@ -16,11 +16,11 @@ class Batch:
 
     __slots__ = ("commands", "fault", "late", "peer", "places", "replies", "unasked", "wire")
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, commands: Sequence[Command] = ()) -> None:
         self.peer = peer
         self.places: list[int] = []
         """Of the caller's requests."""
-        self.commands: list[Command] = []
+        self.commands = list(commands)
         self.wire: Wire | None = None
         self.replies: list[object] = []
         """As many as came."""
