@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.keys.ushash import BITS
 from mmcache.lab.hash_rivals import Coder, cca, deep_hash, itq, lsh
 from mmcache.lab.pairs import Pairs
 from mmcache.lab.table import Progress, silent
-from mmcache.learn.hash_judge import CANDIDATES, choose
 from mmcache.learn.hash_scores import average_precision, hamming
 from mmcache.learn.hash_train import PUBLISHED, Numbers, Paired, Recipe, train
 
@@ -43,6 +43,10 @@ class Pool:
         roots = np.unique(self.root)
         chosen = np.random.default_rng(seed).permutation(len(roots))[: round(TESTED * len(roots))]
         return np.isin(self.root, roots[chosen])
+
+    def training(self, seed: int) -> Paired:
+        """What the split leaves to learn from."""
+        return self.pairs.of(~self.split(seed))
 
 
 def pool(sets: Sequence[Pairs]) -> Pool:
@@ -116,16 +120,10 @@ class Answer(NamedTuple):
 
 
 def contest(
-    pool: Pool,
-    seed: int,
-    progress: Progress = silent,
-    candidates: Sequence[Recipe] = CANDIDATES,
-    deep_steps: int = DEEP_STEPS,
+    pool: Pool, seed: int, recipe: Recipe, progress: Progress = silent, deep_steps: int = DEEP_STEPS
 ) -> list[Answer]:
-    """Train all on one split and ask all."""
-    test = pool.split(seed)
-    training = pool.pairs.of(~test)
-    recipe = choose(training, candidates, seed=seed)
+    """Train all on one split, US-HASH by `recipe`, and ask all."""
+    test, training = pool.split(seed), pool.training(seed)
     answers: list[Answer] = []
     makers = _makers(training, recipe, seed, deep_steps)
     for done, (method, directions, make) in enumerate(makers, 1):
@@ -143,6 +141,7 @@ Maker = tuple[str, Sequence[str], Callable[[], Mapping[str, Distance]]]
 
 def _makers(training: Paired, recipe: Recipe, seed: int, deep_steps: int) -> list[Maker]:
     batch, everything = recipe.batch, tuple(DIRECTIONS)
+    plain = replace(recipe, steps=0, labels=0.0, directions=BITS)
 
     def hashed(pairs: Paired, with_recipe: Recipe) -> Mapping[str, Distance]:
         learned = train(pairs, with_recipe, seed=seed)
@@ -162,7 +161,7 @@ def _makers(training: Paired, recipe: Recipe, seed: int, deep_steps: int) -> lis
     found: list[Maker] = [
         ("ours", everything, lambda: hashed(training, recipe)),
         ("definition", everything, lambda: hashed(training, PUBLISHED)),
-        ("itq-unified", everything, lambda: {"": hashed(training, replace(recipe, steps=0, labels=0.0))[""]}),
+        ("itq-unified", everything, lambda: {"": hashed(training, plain)[""]}),
         ("shuffled", everything, lambda: {"": hashed(shuffled(training, seed), recipe)[""]}),
         ("deep-hash-kinds", everything, lambda: deep(training.category)),
         ("deep-hash-pairs", everything, lambda: deep(np.arange(len(training.category)))),

@@ -9,15 +9,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mmcache.keys.ushash import USHash
+from mmcache.keys.ushash import BITS, USHash
 from mmcache.learn.hash_chance import by_chance
 from mmcache.learn.hash_pairs import kept_back
 from mmcache.learn.hash_scores import average_precision, balance, correlation, hamming
 from mmcache.learn.hash_train import UNKNOWN, Paired, Progress, Recipe, train
 
-CANDIDATES = (Recipe(steps=0), Recipe(steps=0, labels=1.0), Recipe())
-"""The closed form, with categories counting less or more, and a training from it. Which is best depends on how many
-pairs there are: from a thousand, gradients learn little that is true of other concepts."""
+FEW = 32
+"""Directions where the weaker ones are left out."""
+CANDIDATES = (
+    *(Recipe(steps=0, labels=labels, directions=count) for labels in (0.5, 1.0) for count in (BITS, FEW)),
+    Recipe(directions=FEW),
+)
+"""The closed form, with categories counting less or more and bits of more directions or fewer, and a training from it.
+Which is best depends on how many pairs there are: from a thousand, gradients learn little that is true of other
+concepts."""
 MOST_ASKED = 2000
 """Rows of a modality that are judged by: a random choice of more."""
 MOST_CHANCE = 0.01

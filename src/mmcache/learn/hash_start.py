@@ -74,11 +74,16 @@ def _labels(category: Numbers) -> tuple[Doubles, npt.NDArray[np.bool_]]:
     return (columns - share) / np.sqrt(share) * known[:, None], known
 
 
-def rotation(points: Floats, seed: int, rounds: int = 30) -> Floats:
-    """Points [n, 128] → prototypes float32 [64, 128], orthonormal: ITQ of the first 64 directions."""
-    first = points[:, :BITS].astype(np.float64)
-    turned, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((BITS, BITS)))
+def rotation(points: Floats, seed: int, directions: int = BITS, rounds: int = 30) -> Floats:
+    """Points [n, 128] → prototypes float32 [64, 128]: ITQ of the first `directions`, at most 64.
+
+    With 64 they are orthonormal. With fewer, several bits look along one strong direction instead of at weak ones that
+    are mostly noise: a tight frame, found by the same steps (the closest matrix with orthonormal rows).
+    """
+    first = points[:, :directions].astype(np.float64)
+    square, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((BITS, BITS)))
+    turned = square[:directions]
     for _ in range(rounds):
-        u, _, v = np.linalg.svd(first.T @ np.where(first @ turned > 0, 1.0, -1.0))
+        u, _, v = np.linalg.svd(first.T @ np.where(first @ turned > 0, 1.0, -1.0), full_matrices=False)
         turned = u @ v
-    return np.pad(turned.T, ((0, 0), (0, WIDTH - BITS))).astype(np.float32)
+    return np.pad(turned.T, ((0, 0), (0, WIDTH - directions))).astype(np.float32)

@@ -18,7 +18,7 @@ from mmcache.lab.hash_arena import Answer, Pool, contest, pool, questions, shuff
 from mmcache.lab.hash_rivals import cca, itq, joined
 from mmcache.lab.pairs import Features, Pairs
 from mmcache.lab.table import Result, silent
-from mmcache.lab.table_ushash import METHODS, USHashTable, _rows
+from mmcache.lab.table_ushash import METHODS, USHashTable, _chosen, _rows
 from mmcache.learn.hash_train import Recipe
 
 QUICK = Recipe(steps=5, batch=64)
@@ -48,7 +48,7 @@ def two_sets() -> Pool:
 
 @pytest.fixture(scope="module")
 def answers() -> list[Answer]:
-    return contest(two_sets(), 0, silent, (QUICK,), deep_steps=5)
+    return contest(two_sets(), 0, QUICK, silent, deep_steps=5)
 
 
 def test_no_name_is_on_both_sides() -> None:
@@ -90,6 +90,12 @@ def test_the_contest_asks_everybody_the_same_and_the_control_learns_nothing(answ
         found["instance/T→I/deep-hash-kinds"], found["instance/T→I/deep-hash-pairs"]
     )
     assert found["instance/T→I/over-deep-hash"] == pytest.approx(lead, abs=8)  # means by set of means by concept
+
+
+def test_the_page_says_which_recipe_each_set_chose() -> None:
+    words = _chosen(("one", "two"), 2, [Recipe(steps=0), Recipe(steps=0), Recipe(steps=0, directions=32), Recipe()])
+    assert "one: 2 × closed form, categories 0.5, 64 directions; two: 1 × closed form" in words
+    assert "1 × 150 steps from closed form" in words
 
 
 def test_shuffled_pairs_keep_their_rows() -> None:

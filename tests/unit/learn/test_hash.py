@@ -17,6 +17,7 @@ pytest.importorskip("torch", reason="training needs torch")
 
 from mmcache.learn.hash_judge import choose, learn
 from mmcache.learn.hash_pairs import kept_back
+from mmcache.learn.hash_start import rotation
 from mmcache.learn.hash_train import PUBLISHED, Paired, Recipe, train
 
 QUICK = Recipe(steps=20, batch=64)
@@ -130,6 +131,41 @@ def test_the_better_recipe_is_chosen_within_the_training_set() -> None:
     hopeless = replace(PUBLISHED, steps=0)
     assert choose(pairs(), (hopeless, QUICK), seed=2) == QUICK
     assert choose(pairs(), (hopeless,)) == hopeless
+
+
+@given(st.integers(0, 1000), st.sampled_from([1, 3, 32, 64]))
+def test_a_rotation_is_a_tight_frame_of_its_directions(seed: int, directions: int) -> None:
+    points = np.random.default_rng(seed).standard_normal((40, 128)).astype(np.float32)
+    found = rotation(points, seed, directions, rounds=2)
+    assert found.shape == (64, 128)
+    assert np.abs(found[:, :directions].T @ found[:, :directions] - np.eye(directions)).max() < 1e-4
+    assert not found[:, directions:].any()
+    if directions == 64:
+        assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-4
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_bits_of_the_strong_directions_find_more_where_the_others_are_noise(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    causes, names = draw.standard_normal((300, 8)), ("image", "text")
+    rows = {
+        name: (causes @ draw.standard_normal((8, 80)) + 4 * draw.standard_normal((300, 80))).astype(np.float32)
+        for name in names
+    }
+    noisy = Paired(rows, dict.fromkeys(names, np.arange(300)), np.full(300, -1))
+    held = kept_back(noisy, 0.3, 1)
+    unseen, found = noisy.of(held), []
+    for directions in (64, 8):
+        hashed = train(noisy.of(~held), Recipe(steps=0, directions=directions), seed=1)
+        image, text = (hashed.code(name, unseen.rows[name]) for name in names)
+        found.append(average_precision(hamming(text, image), np.eye(int(held.sum()), dtype=bool)).mean())
+    assert found[1] > found[0] + 0.05
+
+
+@pytest.mark.parametrize("directions", [0, 65])
+def test_directions_that_there_are_not_are_refused(directions: int) -> None:
+    with pytest.raises(SettingsError):
+        train(pairs(), Recipe(directions=directions))
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
