@@ -1,4 +1,4 @@
-"""The Valkey tier does what every tier must do, against a real server."""
+"""The Valkey tier does what every tier must do, against real servers: one, and a cluster; whole and in pieces."""
 
 from __future__ import annotations
 
@@ -13,22 +13,50 @@ from mmcache.testing.clock import FakeClock
 from mmcache.testing.tier_contract import TierContract
 from mmcache.tiers.valkey import ValkeyTier
 
-pytest.importorskip("redis", reason="needs mmcache[valkey]")
-
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         with servers.server(tmp_path_factory.mktemp("valkey")) as server:
-            yield server.port
+            yield server.url
     except AssetError as missing:
         pytest.skip(str(missing))
 
 
-class TestValkeyTier(TierContract):
-    @pytest.fixture(autouse=True)
-    def server(self, port: int) -> None:
-        self.port = port
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    try:
+        with servers.cluster(tmp_path_factory.mktemp("cluster"), primaries=3, replicas=0) as cluster:
+            yield cluster.url
+    except AssetError as missing:
+        pytest.skip(str(missing))
+
+
+class Shared(TierContract):
+    url: str
+    chunk_bytes = 512 << 10
 
     def make_tier(self, clock: FakeClock, folder: Path) -> ValkeyTier:
-        return ValkeyTier(port=self.port, prefix=f"{folder.name}[*]:", clock=clock, timeout_seconds=20)
+        return ValkeyTier.open(
+            self.url, prefix=f"{folder.name}[*]:", clock=clock, timeout_seconds=20, chunk_bytes=self.chunk_bytes
+        )
+
+
+class TestOneServer(Shared):
+    @pytest.fixture(autouse=True)
+    def server(self, one: str) -> None:
+        self.url = one
+
+
+class TestOneServerInPieces(TestOneServer):
+    chunk_bytes = 33
+
+
+class TestCluster(Shared):
+    @pytest.fixture(autouse=True)
+    def server(self, three: str) -> None:
+        self.url = three
+
+
+class TestClusterInPieces(TestCluster):
+    chunk_bytes = 33

@@ -23,6 +23,7 @@ from mmcache.model.event import MissReason
 from mmcache.testing.frames import make_frame, make_key
 from mmcache.tiers.base import Found
 from mmcache.tiers.valkey import ValkeyTier
+from mmcache.tiers.valkey.watch import LOOK_SECONDS
 
 redis = pytest.importorskip("redis", reason="needs mmcache[valkey]")
 
@@ -69,10 +70,11 @@ class Machine:
     """One process on a machine of its own, with a tier for each node."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:
+        self.fleet = fleet
         self.clock = Elsewhere(1e4 * number, 3600.0 * number, fleet.passed)
         self.tiers = [
-            ValkeyTier(
-                port=node.server.port, clock=self.clock, machine=b"machine%d" % number, asleep=lambda: 0.0,
+            ValkeyTier.open(
+                node.server.url, clock=self.clock, machine=b"machine%d" % number, asleep=lambda: 0.0,
                 timeout_seconds=30,
             )
             for node in fleet.nodes
@@ -88,7 +90,8 @@ class Machine:
         return deadline
 
     def look(self) -> None:
-        """Any use will do."""
+        """Any use will do, once the last look is a while ago."""
+        self.fleet.advance(LOOK_SECONDS)
         for tier in self.tiers:
             tier.get([make_key(999_999)])
 
@@ -216,7 +219,7 @@ import sys
 from mmcache.testing.frames import make_frame, make_key
 from mmcache.tiers.valkey import ValkeyTier
 import time
-tier = ValkeyTier(port=int(sys.argv[1]), machine=sys.argv[2].encode(), timeout_seconds=30)
+tier = ValkeyTier.open("valkey://127.0.0.1:" + sys.argv[1], machine=sys.argv[2].encode(), timeout_seconds=30)
 for line in sys.stdin:
     verb, content, ttl = line.split()
     key = make_key(int(content))
@@ -227,6 +230,7 @@ for line in sys.stdin:
     elif verb == "wall":
         print(time.time(), flush=True)
     else:
+        tier.look()
         (found,) = tier.get([key])
         print(getattr(found, "deadline", found), flush=True)
 """

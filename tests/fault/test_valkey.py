@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from mmcache import Cache
 from mmcache.lab import servers
 from mmcache.model.errors import AssetError, SettingsError, TierError
 from mmcache.model.event import Event, Failed, MissReason, Refused, RefuseReason
+from mmcache.settings import SharedSettings
 from mmcache.testing.clock import FakeClock
 from mmcache.testing.frames import make_frame, make_key
 from mmcache.tiers.base import Found
 from mmcache.tiers.valkey import ValkeyTier
-from mmcache.tiers.valkey.connection import REST_SECONDS
-from mmcache.tiers.valkey.record import Record
+from mmcache.tiers.valkey.names import Names
+from mmcache.tiers.valkey.record import Record, names_in
 
 redis = pytest.importorskip("redis", reason="needs mmcache[valkey]")
 
@@ -49,13 +51,13 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def tier(server: servers.Server, raw: Any, events: list[Event]) -> Iterator[ValkeyTier]:
-    tier = ValkeyTier(port=server.port, emit=events.append, largest_bytes=1 << 16, timeout_seconds=30)
+    tier = ValkeyTier.open(server.url, emit=events.append, largest_bytes=1 << 16, timeout_seconds=30)
     yield tier
     tier.close()
 
 
 def stored(raw: Any) -> bytes:
-    (name,) = (name for name in raw.keys("mmcache:*") if name != b"mmcache:clock")
+    (name,) = (name for name in raw.keys("mmcache:*") if name != b"mmcache:{clock}")
     return bytes(name)
 
 
@@ -78,7 +80,7 @@ def test_whatever_byte_is_wrong_no_wrong_block_is_served(tier: ValkeyTier, raw: 
 
 def test_what_is_not_ours_is_never_served(tier: ValkeyTier, raw: Any, events: list[Event]) -> None:
     tier.put([make_frame(make_key(1), b"one"), make_frame(make_key(2), b"two")], [None, None])
-    one, two = (tier._named(make_key(n)) for n in (1, 2))
+    one, two = (Names("mmcache:").head(make_key(n)) for n in (1, 2))
     raw.set(two, raw.get(one))
     assert tier.get([make_key(2)]) == [MissReason.CORRUPT]
     raw.set(two, b"x" * (1 << 17))
@@ -86,7 +88,7 @@ def test_what_is_not_ours_is_never_served(tier: ValkeyTier, raw: Any, events: li
     raw.delete(two)
     raw.lpush(two, "a list")
     assert tier.get([make_key(2), make_key(1)])[0] is MissReason.CORRUPT
-    raw.set(b"mmcache:" + b"!" * 64, b"rubbish")
+    raw.set(b"mmcache:{" + b"!" * 64 + b"}", b"rubbish")
     raw.set(b"mmcache:short", b"rubbish")
     assert [held.key for held in tier.scan()] == [make_key(1)]
     assert all(isinstance(event, Failed) for event in events)
@@ -95,15 +97,15 @@ def test_what_is_not_ours_is_never_served(tier: ValkeyTier, raw: Any, events: li
 @pytest.mark.parametrize("rubbish", [b"", b"\xff" * 100, b"12345678\x92\x00\x90", b"x" * (1 << 18)])
 def test_a_damaged_ledger_costs_no_block_of_ones_own(tier: ValkeyTier, raw: Any, rubbish: bytes) -> None:
     clock = FakeClock()
-    raw.set("mmcache:clock", rubbish)
+    raw.set("mmcache:{clock}", rubbish)
     tier.put([make_frame(make_key(1))], [clock.monotonic() + 1e6])
     assert isinstance(tier.get([make_key(1)])[0], Found)
-    assert 8 < raw.strlen("mmcache:clock") < 200
+    assert 8 < raw.strlen("mmcache:{clock}") < 200
 
 
 def test_a_ledger_that_is_no_string_leaves_others_blocks_unread(tier: ValkeyTier, raw: Any, server: Any) -> None:
-    raw.lpush("mmcache:clock", 1)
-    other = ValkeyTier(port=server.port, machine=b"another1", clock=FakeClock(), timeout_seconds=30)
+    raw.lpush("mmcache:{clock}", 1)
+    other = ValkeyTier.open(server.url, machine=b"another1", clock=FakeClock(), timeout_seconds=30)
     other.put([make_frame(make_key(1))], [1e9])
     assert tier.get([make_key(1)]) == [MissReason.ABSTAINED]
     assert isinstance(other.get([make_key(1)])[0], Found)
@@ -122,20 +124,33 @@ def test_too_large_is_refused_and_an_older_value_is_found_by_its_tenant_only(
     long = make_frame(make_key(2), tenant="t" * 3000)
     assert tier.put([long], [None]) == [None]
     assert [held.tenant for held in tier.scan()] == ["t" * 3000]
-    elsewhere = ValkeyTier(port=server.port, prefix="other:", timeout_seconds=30)
+    elsewhere = ValkeyTier.open(server.url, prefix="other:", timeout_seconds=30)
     assert list(elsewhere.scan()) == []
     assert elsewhere.get([make_key(2)]) == [MissReason.ABSENT]
     elsewhere.close()
 
 
-def test_a_full_server_refuses_and_still_drops(tier: ValkeyTier, raw: Any) -> None:
-    tier.put([make_frame(make_key(1))], [None])
+@pytest.mark.parametrize("size", [1, 20_000, 40_000])
+def test_a_full_server_refuses_and_the_older_value_goes_and_it_still_drops(
+    server: servers.Server, raw: Any, size: int
+) -> None:
+    tier = ValkeyTier.open(server.url, chunk_bytes=30_000, timeout_seconds=30)
+    old = [make_frame(make_key(n), b"old" * 20_000) for n in range(3)]
+    assert tier.put(old, [None] * 3) == [None] * 3
     raw.config_set("maxmemory", 1)
     try:
-        assert tier.put([make_frame(make_key(1), b"newer")], [None]) == [RefuseReason.QUOTA]
-        assert tier.drop([make_key(1)]) == 1
+        newer = make_frame(make_key(1), b"n" * size)
+        assert tier.put([newer], [None]) == [RefuseReason.QUOTA]
+        assert tier.get([make_key(1)]) == [MissReason.ABSENT]
+        assert tier.drop([make_key(0), make_key(1)]) == 1
+        assert tier.stats().detail["lost_writes"] == 1
     finally:
         raw.config_set("maxmemory", 0)
+    assert tier.put([newer], [None]) == [None]
+    assert {held.key for held in tier.scan()} == {make_key(1), make_key(2)}
+    assert tier.drop([make_key(1), make_key(2)]) == 2
+    assert raw.keys() == [b"mmcache:{clock}"], "nothing is left of what went"
+    tier.close()
 
 
 @pytest.mark.parametrize("silent", [True, False])
@@ -146,14 +161,19 @@ def test_a_server_that_is_silent_or_gone_is_a_miss_and_left_alone_for_a_while(si
         listener.bind(("127.0.0.1", 0))
         if silent:
             listener.listen()
-        tier = ValkeyTier(port=listener.getsockname()[1], timeout_seconds=0.05, clock=clock, emit=events.append)
+        tier = ValkeyTier.open(
+            f"valkey://127.0.0.1:{listener.getsockname()[1]}", timeout_seconds=0.05, clock=clock, emit=events.append
+        )
+        first = MissReason.TIMEOUT if silent else MissReason.TIER_DOWN
+        assert tier.get([make_key(1), make_key(2)]) == [first] * 2
         assert tier.get([make_key(1), make_key(2)]) == [MissReason.TIER_DOWN] * 2
         assert tier.put([make_frame(make_key(1))], [None]) == [RefuseReason.TIER_DOWN]
-        assert tier.stats().detail == {"down": 1}
-        with pytest.raises(TierError, match="again soon"):
-            tier.drop([make_key(1)])
-        clock.advance(REST_SECONDS)
-        with pytest.raises(TierError, match="does not serve"):
+        gauges = tier.stats()
+        assert (gauges.blocks, gauges.detail["down"], gauges.detail["lost_writes"]) == (0, 1, 1)
+        with pytest.raises(TierError, match=r"2 of 2 keys were not dropped.*left alone"):
+            tier.drop([make_key(1), make_key(2), make_key(1)])
+        clock.advance(SharedSettings("").rest_seconds)
+        with pytest.raises(TierError, match="in time" if silent else "refused"):
             tier.drop([make_key(1)])
         with pytest.raises(TierError):
             list(tier.scan())
@@ -162,7 +182,7 @@ def test_a_server_that_is_silent_or_gone_is_a_miss_and_left_alone_for_a_while(si
 
 
 def test_a_wrong_password_is_a_miss(server: servers.Server) -> None:
-    tier = ValkeyTier(port=server.port, username="nobody", password="wrong", timeout_seconds=30)
+    tier = ValkeyTier.open(f"valkey://nobody:wrong@127.0.0.1:{server.port}", timeout_seconds=30)
     assert tier.get([make_key(1)]) == [MissReason.TIER_DOWN]
     tier.close()
 
@@ -180,7 +200,7 @@ def test_two_caches_share_a_server_and_go_on_without_it(tmp_path: Path) -> None:
         return np.full(8, len(text))
 
     with servers.server(tmp_path) as started:
-        tiers = [ValkeyTier(port=started.port, timeout_seconds=30) for _ in range(2)]
+        tiers = [ValkeyTier.open(started.url, timeout_seconds=30) for _ in range(2)]
         caches = [Cache(lower=[tier], secret=bytes(32), ttl=3600) for tier in tiers]
         calls = [cache.wrap(compute, modality="text", signature="encoder-1") for cache in caches]
         for call in calls:
@@ -195,16 +215,17 @@ def test_two_caches_share_a_server_and_go_on_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"timeout_seconds": 0}, {"connections": 0}, {"largest_bytes": 0}, {"spare_seconds": -1}]
+    "wrong", [{"timeout_seconds": 0}, {"connections": 0}, {"largest_bytes": 0}, {"spare_seconds": -1}, {"machine": b""}]
 )
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
-        ValkeyTier(**wrong)
+        ValkeyTier.open("valkey://127.0.0.1", **wrong)
 
 
 def test_a_head_survives_the_wire() -> None:
-    record = Record.of(make_frame(make_key(1), tenant="nul\0"), b"machine1", 12.5)
-    encoded = record.encode()
+    frame = make_frame(make_key(1), tenant="nul\0")
+    record = Record(b"machine1", 12.5, 7.0, b"0123456789abcdef", 4096, 1)
+    encoded = record.encode(frame.header)
     assert encoded is not None
-    assert Record.decode(encoded + b"frame").names == record.names
-    assert Record.decode(encoded).until == 12.5
+    assert names_in(encoded + b"frame") == ("nul\0", "default", "model-1", "tensor")
+    assert Record.decode(encoded) == replace(record, length=len(encoded))

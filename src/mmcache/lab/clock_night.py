@@ -134,8 +134,8 @@ class _Spending:
         """Those of one more machine."""
         clock = Elsewhere(_APART * number)
         found = {
-            name: ValkeyTier(
-                port=node.port, clock=clock, machine=b"machine%d" % number, asleep=lambda: 0.0, timeout_seconds=10
+            name: ValkeyTier.open(
+                node.url, clock=clock, machine=b"machine%d" % number, asleep=lambda: 0.0, timeout_seconds=10
             )
             for name, node in self.servers.items()
         }

@@ -143,7 +143,7 @@ MEASURES: dict[str, tuple[str, str, Callable[[Lives], float], float]] = {
 def _costs(quick: bool) -> list[Row]:
     key, frame = make_key(1), make_frame(make_key(1), bytes(1024))
     with tempfile.TemporaryDirectory(prefix="mmcache-clock-") as folder, server(Path(folder)) as started:
-        tier = ValkeyTier(port=started.port)
+        tier = ValkeyTier.open(started.url)
         tier.put([frame], [time.monotonic() + 3600])
         with redis_client(started.port) as client:
             client.set("bare", frame.to_bytes())

@@ -1,4 +1,4 @@
-"""The shared tier: frames on a Valkey or Redis server (one for now), with deadlines that its clock cannot harm."""
+"""The shared tier: frames on Valkey or Redis, with single flight of all hosts, and deadlines that no clock harms."""
 
 from mmcache.tiers.valkey.tier import ValkeyTier
 

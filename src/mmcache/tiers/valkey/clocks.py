@@ -16,6 +16,12 @@ A clock that is suddenly *behind* was set back: no machine's own time runs ahead
 the machine that reads it was paused (a suspended virtual machine cannot know). So a machine alone moves its own lead
 only and leaves its group; once a second one of that group has seen the same jump, it was the server.
 
+What a machine knows stays right while it does not look: own times never step, so the difference of two leads of one
+turn does not change, whatever the server's clock does. So looks may be rare (`watch`): a quarter of a second apart
+where the tier is in use. What changes meanwhile is only noticed later: a machine that is new to the ledger is missed as
+`abstained` until then, and a second look is taken for it at once. Only after a minute without any (the ledger's node
+is down) nothing of others is translated, as drift adds up.
+
 Not seen: two steps that undo one another between two looks of one machine, steps of less than `NOISE`, a step in the
 very moment in which the only witness was paused. A machine that was paused unawares lets what it stored live on by its
 own clock, as it does in its own memory.

@@ -1,8 +1,12 @@
 """A value as it rests on the server: a head that is checked by itself, then the frame.
 
 Layout (little endian): magic, version, length of the head (a multiple of 64), xxh3-64 of what follows in it; machine
-and deadline in that machine's own time (see `clocks`); time of creation; length, msgpack of tenant, namespace, model,
-modality.
+and deadline in that machine's own time (see `clocks`); time of creation; where the payload is; length, msgpack of
+tenant, namespace, model, modality.
+
+A small frame follows whole. Of a large one only its prefix follows; its payload is in pieces, under an id that is
+drawn anew for each value, and the head tells the id (16 hex digits), how many (8 hex digits: scripts read them) and
+how long each but the last is.
 """
 
 from __future__ import annotations
@@ -15,16 +19,21 @@ import msgspec
 import xxhash
 
 from mmcache.model.errors import CorruptFrameError, FormatVersionError
-from mmcache.model.frame import Buffer, Frame, aligned
+from mmcache.model.frame import Buffer, FrameHeader, aligned
 from mmcache.tiers.base import Deadline
 
 MAGIC = b"MMCV"
-VERSION = 1
+VERSION = 2
 MACHINE_BYTES = 8
 LONGEST_HEAD = 0xFFC0
+MOST_CHUNKS = 4096
+"""Of one block: as many names as a script takes at once, with room to spare."""
+NO_CHUNKS = b"0" * 16
 _FIXED = struct.Struct("<4sHHQ")
-_BODY = struct.Struct("<8sddH")
-_NAMES = msgspec.msgpack.Decoder(tuple[str, str, str, str])
+_BODY = struct.Struct("<8sdd16s8sIH")
+_BODY_AT = _FIXED.size
+_NAMES_AT = _FIXED.size + _BODY.size
+_decode_names = msgspec.msgpack.Decoder(tuple[str, str, str, str]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,58 +46,58 @@ class Record:
     """Seconds; None = never."""
     created: float
     """Unix seconds."""
-    names: tuple[str, str, str, str]
-    """Tenant, namespace, model, modality."""
+    chunk_id: bytes = NO_CHUNKS
+    chunks: int = 0
+    """How many pieces the payload is in; 0 = it follows the frame's prefix."""
+    chunk_bytes: int = 0
     length: int = 0
-    """Bytes of the head; what follows is the frame."""
+    """Bytes of the head; what follows is the frame, or its prefix."""
 
-    @staticmethod
-    def of(frame: Frame, machine: bytes, until: Deadline) -> Record:
-        """The head for a frame."""
-        header = frame.header
-        return Record(
-            machine, until, header.created, (header.tenant, header.namespace, header.model, header.modality)
-        )  # fmt: skip
-
-    def encode(self) -> bytes | None:
+    def encode(self, header: FrameHeader) -> bytes | None:
         """None when the names are too long for a head."""
         until = math.inf if self.until is None else self.until
-        names = msgspec.msgpack.encode(self.names)
-        length = aligned(_FIXED.size + _BODY.size + len(names))
+        names = msgspec.msgpack.encode((header.tenant, header.namespace, header.model, header.modality))
+        length = aligned(_NAMES_AT + len(names))
         if length > LONGEST_HEAD:
             return None
-        body = (_BODY.pack(self.machine, until, self.created, len(names)) + names).ljust(length - _FIXED.size, b"\0")
+        count = b"%08x" % self.chunks
+        body = _BODY.pack(self.machine, until, self.created, self.chunk_id, count, self.chunk_bytes, len(names)) + names
+        body = body.ljust(length - _BODY_AT, b"\0")
         return _FIXED.pack(MAGIC, VERSION, length, xxhash.xxh3_64_intdigest(body)) + body
 
     @staticmethod
     def decode(raw: Buffer) -> Record:
         """Read the head that `raw` begins with. Raises `CorruptFrameError`, `FormatVersionError`."""
-        length = head_bytes(raw)
-        if length > len(raw):
-            raise CorruptFrameError("a stored head is cut off")
-        _, _, _, checksum = _FIXED.unpack_from(raw)
-        body = memoryview(raw)[_FIXED.size : length]
-        if xxhash.xxh3_64_intdigest(body) != checksum:
+        if len(raw) < _FIXED.size:
+            raise CorruptFrameError("a stored value is cut off")
+        magic, version, length, checksum = _FIXED.unpack_from(raw)
+        if magic != MAGIC:
+            raise CorruptFrameError("not a stored value of mmcache: wrong magic")
+        if version > VERSION:
+            raise FormatVersionError(f"stored format {version} is newer than {VERSION}; upgrade mmcache")
+        if version < VERSION or not _NAMES_AT < length <= len(raw):
+            raise CorruptFrameError("a stored head is cut off, or of a version that was never stored so")
+        if xxhash.xxh3_64_intdigest(raw[_BODY_AT:length]) != checksum:
             raise CorruptFrameError("a stored head fails its checksum")
-        machine, until, created, named = _BODY.unpack_from(body)
-        if math.isnan(until):
-            raise CorruptFrameError("a stored deadline is no number")
+        machine, until, created, chunk_id, count, chunk_bytes, _ = _BODY.unpack_from(raw, _BODY_AT)
         try:
-            names = _NAMES.decode(body[_BODY.size : _BODY.size + named])
-        except msgspec.MsgspecError as error:
-            raise CorruptFrameError("the names in a stored head do not fit their schema") from error
-        return Record(machine, None if until == math.inf else until, created, names, length)
+            chunks = int(count, 16)
+        except ValueError as error:
+            raise CorruptFrameError("a stored head does not tell its pieces") from error
+        if math.isnan(until) or not 0 <= chunks <= MOST_CHUNKS or (chunks and not chunk_bytes):
+            raise CorruptFrameError("a stored head tells a deadline or pieces that cannot be")
+        return Record(machine, None if until == math.inf else until, created, chunk_id, chunks, chunk_bytes, length)
+
+
+def names_in(raw: Buffer) -> tuple[str, str, str, str]:
+    """Tenant, namespace, model, modality of a head that `Record.decode` has read. Raises `CorruptFrameError`."""
+    (length,) = struct.unpack_from("<H", raw, _NAMES_AT - 2)
+    try:
+        return _decode_names(raw[_NAMES_AT : _NAMES_AT + length])
+    except msgspec.MsgspecError as error:
+        raise CorruptFrameError("the names in a stored head do not fit their schema") from error
 
 
 def head_bytes(raw: Buffer) -> int:
-    """Length of the head that `raw` begins with. Raises `CorruptFrameError`, `FormatVersionError`."""
-    if len(raw) < _FIXED.size:
-        raise CorruptFrameError("a stored value is cut off")
-    magic, version, length, _ = _FIXED.unpack_from(raw)
-    if magic != MAGIC:
-        raise CorruptFrameError("not a stored value of mmcache: wrong magic")
-    if version > VERSION:
-        raise FormatVersionError(f"stored format {version} is newer than {VERSION}; upgrade mmcache")
-    if length < aligned(_FIXED.size + _BODY.size):
-        raise CorruptFrameError("a stored head is too short")
-    return int(length)
+    """Length of the head that `raw` seems to begin with, to read as much; `Record.decode` checks it."""
+    return int(_FIXED.unpack_from(raw)[2]) if len(raw) >= _FIXED.size else 0

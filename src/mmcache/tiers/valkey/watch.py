@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,20 +17,26 @@ import xxhash
 from mmcache.model.clock import Clock
 from mmcache.tiers.base import Deadline
 from mmcache.tiers.valkey.clocks import Ledger, Reading, follow, translate
-from mmcache.tiers.valkey.connection import Command, Refusal
 from mmcache.tiers.valkey.record import MACHINE_BYTES
+from mmcache.tiers.valkey.scripts import LOOK, SWAP
+from mmcache.tiers.valkey.words import Request
 
+LOOK_SECONDS = 0.25
+"""A call looks at the server's clock when the last look is so long ago: most calls are one command a block."""
+TRUSTED_SECONDS = 60.0
+"""Others' deadlines are not translated by a look that is longer ago: own times drift apart by up to `RATE`."""
 MAX_LEDGER_BYTES = 1 << 16
 _VERSION_BYTES = 8
 _VERSION_ENDS = _VERSION_BYTES - 1
 _TRIES = 4
 _SHARP = 0.01
-"""Seconds: a reading this vague (large values came with it) is taken again by itself."""
+"""Seconds: a reading this vague (large values came with it, or another node's reply) is taken again by itself."""
+_AGAIN = 0.02
+"""Seconds after a look within which none is taken only because somebody's lead is not known."""
 _GLANCE = 1e-3
 """Seconds between two readings of clocks of this machine that should not have taken any."""
-_SWAP = "if redis.call('GETRANGE',KEYS[1],0,7)==ARGV[1] then redis.call('SET',KEYS[1],ARGV[2]) return 1 end return 0"
 
-Ask = Callable[[list[Command]], list[Any]]
+Ask = Callable[[Sequence[Request]], list[Any]]
 
 
 @cache
@@ -78,12 +84,16 @@ class ClockWatch:
     """Own time is the monotonic clock plus what the machine slept. Threads may share it: its state is one tuple."""
 
     def __init__(self, ask: Ask, key: bytes, clock: Clock, machine: bytes, asleep: Callable[[], float]) -> None:
+        """key: of the ledger, which chooses the node whose clock is followed."""
         self._ask, self._key, self._clock, self._asleep = ask, key, clock, asleep
         self.machine = machine
         self._slept = asleep()
         self._quickest = math.inf
         """Seconds of the quickest round trip so far."""
-        self._state: tuple[bytes, Ledger, bool] = (b"", Ledger(), False)
+        self._looked = -math.inf
+        """When the last look began, whatever came of it; own time."""
+        self._state: tuple[bytes, Ledger, float] = (b"", Ledger(), -math.inf)
+        """What the ledger was, and until when it may be translated by; own time."""
 
     def own(self) -> float:
         """Seconds; looks how long the machine slept, which `until` and `local` then go by."""
@@ -96,30 +106,55 @@ class ClockWatch:
 
     def local(self, machine: bytes, until: float) -> float | None:
         """The monotonic deadline for one in `machine`'s own time; None when nobody can vouch for it."""
-        _, ledger, trusted = self._state
-        own = until if machine == self.machine else translate(ledger, self.machine, machine, until) if trusted else None
+        own: float | None = until
+        if machine != self.machine:
+            _, ledger, trusted = self._state
+            trusts = self._clock.monotonic() + self._slept < trusted
+            own = translate(ledger, self.machine, machine, until) if trusts else None
         return None if own is None else own - self._slept
 
-    def commands(self) -> list[Command]:
-        """What to ask in front of every round trip; `note` takes the replies."""
-        return [("GETRANGE", self._key, 0, _VERSION_ENDS), ("TIME",)]
+    def ask(self, requests: Sequence[Request]) -> list[Any]:
+        """The replies to `requests`; looks at the server's clock along with them when that is due."""
+        sent = self.own()
+        if sent - self._looked < LOOK_SECONDS:
+            return self._ask(requests)
+        self._looked = sent
+        told, *replies = self._ask([self._look(_VERSION_ENDS), *requests])
+        self._note(told, sent, self.own())
+        return replies
 
-    def note(self, replies: list[Any], sent: float, received: float) -> None:
-        """Learn from the replies to `commands`; further round trips only when something has changed.
+    def look_again(self) -> bool:
+        """Look now, because somebody's lead is not known, unless that was done a moment ago. Whether it was not."""
+        sent = self.own()
+        if sent - self._looked < _AGAIN:
+            return False
+        self.look()
+        return True
 
-        Raises `TierError`.
-        """
+    def look(self) -> None:
+        """Look at the server's clock now."""
+        self._looked = sent = self.own()
+        (told,) = self._ask([self._look(_VERSION_ENDS)])
+        self._note(told, sent, self.own())
+
+    def _look(self, last: int) -> Request:
+        return Request(self._key, LOOK.words((self._key,), (last,)))
+
+    def _note(self, told: Any, sent: float, received: float) -> None:
+        """Learn from the reply to a look; further round trips only when something has changed, or it was vague."""
         if received - sent > max(2 * _SHARP, 4 * self._quickest):
             sent = self.own()
-            replies = self._ask(self.commands())
+            (told,) = self._ask([self._look(_VERSION_ENDS)])
             received = self.own()
         self._quickest = min(self._quickest, received - sent)
-        reading = _reading(replies[1], sent, received)
+        found = _reading(told, sent, received)
+        if found is None:
+            return
         version, ledger, _ = self._state
-        if reading is not None and version and replies[0] == version:
-            becomes, trusted = follow(ledger, self.machine, reading)
+        if version and found[0] == version:
+            becomes, trusted = follow(ledger, self.machine, found[1])
             if becomes is ledger:
-                self._state = (version, ledger, trusted)
+                self._state = (version, ledger, received + TRUSTED_SECONDS if trusted else -math.inf)
                 return
         self._catch_up()
 
@@ -128,25 +163,33 @@ class ClockWatch:
         version, ledger = b"", Ledger()
         for _ in range(_TRIES):
             sent = self.own()
-            raw, told = self._ask([("GETRANGE", self._key, 0, MAX_LEDGER_BYTES), ("TIME",)])
-            reading = _reading(told, sent, self.own())
-            if reading is None or not isinstance(raw, bytes):
+            (told,) = self._ask([self._look(MAX_LEDGER_BYTES - 1)])
+            received = self.own()
+            found = _reading(told, sent, received)
+            if found is None:
                 break
+            raw, reading = found
             version, ledger = raw[:_VERSION_BYTES], Ledger.decode(raw[_VERSION_BYTES:])
             becomes, trusted = follow(ledger, self.machine, reading)
+            trust = received + TRUSTED_SECONDS if trusted else -math.inf
             if becomes is ledger:
-                self._state = (version, ledger, trusted)
+                self._state = (version, ledger, trust)
                 return
             renewed = secrets.token_bytes(_VERSION_BYTES)
-            (swapped,) = self._ask([("EVAL", _SWAP, 1, self._key, version, renewed + becomes.encode())])
+            swap = SWAP.words((self._key,), (version, renewed + becomes.encode()))
+            (swapped,) = self._ask([Request(self._key, swap)])
             if swapped == 1:
-                self._state = (renewed, becomes, trusted)
+                self._state = (renewed, becomes, trust)
                 return
-        self._state = (version, ledger, False)
+        self._state = (version, ledger, -math.inf)
 
 
-def _reading(told: Any, sent: float, received: float) -> Reading | None:
-    if isinstance(told, Refusal):
-        return None
-    seconds, micros = told
-    return Reading(sent, received, int(seconds) + int(micros) / 1e6)
+def _reading(told: Any, sent: float, received: float) -> tuple[bytes, Reading] | None:
+    """What was read of the ledger, and the clock; None = the server did not tell."""
+    try:
+        raw, (seconds, micros) = told
+        if isinstance(raw, bytes | memoryview):
+            return bytes(raw), Reading(sent, received, int(seconds) + int(micros) / 1e6)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return None
