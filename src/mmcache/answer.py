@@ -15,6 +15,7 @@ from mmcache.lookup import Lookup
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
 from mmcache.model.key import Key
+from mmcache.model.void import VoidKey
 from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scope, Scopes
 from mmcache.stats import Tally
@@ -64,6 +65,7 @@ class Answers:
             looks = [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
         else:
             looks = self._store.find(keys, stale=settled and self.mode == "on")
+            looks = [_void(key) or look for key, look in zip(keys, looks, strict=True)]
         return [self.count(key, look) for key, look in zip(keys, looks, strict=True)]
 
     def check_open(self) -> None:
@@ -110,6 +112,8 @@ class Answers:
         """Finish a lookup: hand out the hit (recomputing it where a check is due), or fill the miss."""
         if self.mode == "off":
             return self._fill.timed(compute)[0]
+        if isinstance(key, VoidKey):
+            return self._fill.timed(compute, tenant=self._tenant(key))[0]
         if look.make is None:
             return self._fill.run(key, self._scopes.require(key), compute, ttl)()
         if self.mode == "on" and self._revalidation.due(look):
@@ -134,6 +138,8 @@ class Answers:
         """The async twin of `settle`."""
         if self.mode == "off":
             return (await self._fill.timed_async(compute))[0]
+        if isinstance(key, VoidKey):
+            return (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0]
         if look.make is None:
             return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
         if self.mode == "on" and self._revalidation.due(look):
@@ -213,6 +219,10 @@ class Answers:
 
     def _count_bypass(self, key: Key) -> None:
         self.count(key, Lookup(None, reason=MissReason.BYPASSED))
+
+
+def _void(key: Key) -> Lookup | None:
+    return Lookup(None, reason=key.reason) if isinstance(key, VoidKey) else None
 
 
 def nothing() -> None:

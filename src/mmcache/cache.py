@@ -30,24 +30,25 @@ from mmcache.fill import Fill
 from mmcache.flight import SingleFlight
 from mmcache.keeping import Keeping
 from mmcache.keys.content import Content, ContentOptions, identify
-from mmcache.keys.memo import LocalMemo
-from mmcache.keys.realm import RealmKeys
+from mmcache.keys.realm import RealmKeys, root_secret
 from mmcache.keys.region import Region
 from mmcache.keys.signing import Signature
+from mmcache.lower import Lower
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
-from mmcache.model.key import WHOLE, Key
-from mmcache.model.memo import Memo
+from mmcache.model.key import Key
+from mmcache.model.void import VoidKey
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
 from mmcache.revalidate import Revalidation
+from mmcache.rows import Row
 from mmcache.scopes import Scopes
-from mmcache.seen import RecentSignatures
+from mmcache.semantic.heard import heard
 from mmcache.semantic.options import AskOptions, SourceKind
-from mmcache.settings import Settings, Tenant, enabled, parse_bytes, parse_ttl, read_config
+from mmcache.settings import Settings, SharedSettings, Tenant, enabled, parse_bytes, parse_ttl, read_config
 from mmcache.stats import CacheStats, Tally
 from mmcache.store import Store
-from mmcache.tiers.base import Claims, Tier
+from mmcache.tiers.base import Tier
 from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
 
@@ -78,9 +79,10 @@ class Cache:
     tenant, namespace: the realm that keys are salted with; nothing is shared across realms.
     mode: `"on"`; `"shadow"` looks up, always computes, compares and returns the computed value; `"off"` bypasses.
     verify_share: share of hits (0…1) that are recomputed and compared; see `stats().differed`.
-    secret: 32 bytes that salt every key; default: a key file in `root`.
+    secret: 32 bytes that salt every key, the same on all hosts that share; default: a key file in `root`.
     returns: dataclasses or namedtuples that models return and that hits must be rebuilt as.
-    lower: further tiers below the disk, nearest first.
+    shared: the tier that hosts share, `"valkey://host:6379?cluster=true"` or `SharedSettings`; None = no.
+    lower: further tiers below those, nearest first.
     semantic: a `Semantic`: `ask` may answer with what is stored for another prompt, where it has learned to; None = no.
     """
 
@@ -103,6 +105,7 @@ class Cache:
         verify_share: float = 0.0,
         secret: bytes | None = None,
         returns: Iterable[type] = (),
+        shared: str | SharedSettings | None = None,
         lower: Sequence[Tier] = (),
         semantic: Semantic | None = None,
         settings: Settings | None = None,
@@ -117,8 +120,6 @@ class Cache:
             raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share!r}")
         self.tenant, self.namespace = tenant, namespace
         self.events = Events()
-        self.memo: Memo = LocalMemo()
-        """Encoded bytes seen before → their canonical content; on disk where there is a disk tier."""
         self.clock: Clock = clock or SystemClock()
         early, tenants = settings.early_refresh, tenants or {}
         keeping = Keeping.choose(policy, admission, ttl, references, tenants, early, stale_while_revalidate)
@@ -127,34 +128,27 @@ class Cache:
         self._tally = Tally()
         self._flights = SingleFlight()
         self._closed = False
-        claims: Claims | None = None
-        tiers = list(lower)
         self.root = None if root is None else Path(root).expanduser()
-        self._disk = broadcast = None
-        realms = RealmKeys.of(self.root, secret)
-        if self.root is not None and disk is not None and parse_bytes(disk):
-            from mmcache.folder import Folder  # lmdb only where there is a disk tier
-
-            limits = replace(settings.disk, limit_bytes=parse_bytes(disk))
-            folder = Folder(
-                self.root, limits, clock=self.clock, tenants=tenants,
-                emit=lambda event: self._store.emit(event), catch_up=lambda: self._store.catch_up(),
-            )  # fmt: skip
-            self._disk, broadcast = folder.disk, folder.broadcast
-            self.memo, claims = folder.disk.memo, folder.disk.claims
-            tiers.insert(0, folder.behind)
-
+        secret = root_secret(self.root, secret)
+        realms = RealmKeys(secret)
+        self.below = Lower.open(
+            self.root, disk, shared, lower, limits=settings.disk, secret=secret, clock=self.clock, tenants=tenants,
+            upstairs=lambda: self._store, heard=partial(heard, self),
+        )  # fmt: skip
+        below = self.below
+        self.memo = below.memo
+        """Encoded bytes seen before → their canonical content; on disk where there is a disk tier."""
         self.structures = Structures()
         for returned in returns:
             self.structures.declare(returned)
         self.scopes = Scopes(realms, codec)
         self._store = Store(
-            memory=settings.memory, keeping=keeping, lower=tiers, scopes=self.scopes, structures=self.structures,
-            clock=self.clock, events=self.events, below=self._get_below, broadcast=broadcast, doom=self._flights.doom,
-            signatures=self._disk.signatures if self._disk is not None else RecentSignatures(),
+            memory=settings.memory, keeping=keeping, lower=below.tiers, scopes=self.scopes, structures=self.structures,
+            clock=self.clock, events=self.events, below=self._get_below, broadcast=below.broadcast,
+            doom=self._flights.doom, signatures=below.signatures, elsewhere=below.shared,
         )  # fmt: skip
-        fill = Fill(self._store, self._flights, claims, self._tally, settings.flight, slots)
-        revalidation = Revalidation(self._store, fill, self._flights, claims, keeping, self.clock)
+        fill = Fill(self._store, self._flights, below.claims, self._tally, settings.flight, slots)
+        revalidation = Revalidation(self._store, fill, self._flights, below.claims, keeping, self.clock)
         self.answers = Answers(
             self._store, fill, revalidation, self.scopes, self._tally, self.events, self.structures, verify_share
         )
@@ -169,6 +163,7 @@ class Cache:
         self._semantic = semantic
         if semantic is not None:
             _ = self.meaning  # what is wrong with it is said here
+        below.start()
 
     @cached_property
     def meaning(self) -> Meaning:
@@ -197,11 +192,13 @@ class Cache:
         namespace: str | None = None,
         region: Region | None = None,
         content: ContentOptions = ContentOptions(),  # noqa: B008 - frozen
+        rows: Row | Sequence[Row] = (),
     ) -> Key:
         """The key of `source` (picture, text, audio, video, tensor) for what `signature` computes from it.
 
-        `modality` is `image`, `text`, `audio`, `video` or `tensor`. Raises `InvalidInputError` for content that has
-        no canonical form.
+        `modality` is `image`, `text`, `audio`, `video` or `tensor`. rows: what the result also rests on; the key is
+        another one as soon as the database says that one of them changed, so make it anew for each request. Raises
+        `InvalidInputError` for content that has no canonical form, `SettingsError` for rows without a shared tier.
         """
         base = replace(Signature.of(signature), modality=modality)
         tenant = self.tenant if tenant is None else tenant
@@ -210,7 +207,7 @@ class Cache:
         found = identify(source, modality, salt=scope.salt, memo=self.memo, options=content)
         if found.decoder:
             scope = self.scopes.of(replace(base, decoder=found.decoder), tenant, namespace)
-        return Key(scope.digest, found.digest, region.digest(scope.salt) if region else WHOLE)
+        return self.below.key(scope, found.digest, region, rows)
 
     @overload
     def wrap(self, function: Callable[..., Any], /, **options: Unpack[WrapOptions]) -> Encoder: ...
@@ -295,7 +292,7 @@ class Cache:
         if not (math.isfinite(cost) and cost >= 0):
             raise SettingsError(f"a cost is a finite number of seconds, 0 or more, not {cost!r}")
         scope = self.scopes.require(key)
-        if self.mode == "off":
+        if self.mode == "off" or isinstance(key, VoidKey):
             return False
         self._flights.doom([key])  # what is being computed is older than this
         done = partial(self._store.tell_others, key) if self._store.replaces(key) else nothing
@@ -381,9 +378,11 @@ class Cache:
         """Write what is pending, make it durable, release files and threads. Idempotent."""
         if not self._closed:
             self._closed = True
+            self.below.quiet()
             if "meaning" in self.__dict__:
                 self.meaning.close()
             self._store.close()
+            self.below.close()
 
     def __enter__(self) -> Self:
         return self

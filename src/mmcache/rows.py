@@ -26,7 +26,7 @@ _KINDS = (str, int, bytes, Decimal, UUID)
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table that is watched: `Row("products", 42)`, or some of its columns: `Row("products", 42, "photo")`.
+    """One row of a table that is watched, `Row("products", 42)`, or some columns of it, `Row("products", 42, "photo")`.
 
     table: as the mapping of `mmcache sync` names it. key: the primary key; a tuple where it has several columns.
     group: the columns that matter, by the name that the mapping gives them; None = all. Raises `InvalidInputError`.

@@ -52,19 +52,19 @@ class RealmKeys:
         """The same, where only the signature's digest is known (it stands in every frame)."""
         return blake3(framed("scope", signature_digest), key=salt).digest(length=DIGEST_BYTES)
 
-    @classmethod
-    def of(cls, root: Path | None, secret: bytes | None) -> RealmKeys:
-        """Of `secret`, else of the key file in the folder `root`, which is made; else of a new secret."""
-        if root is not None:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if secret is None and root is not None:
-            return cls.load(root / "realm.key")
-        return cls(secrets.token_bytes(SECRET_BYTES) if secret is None else secret)
-
     @staticmethod
     def load(path: str | Path) -> RealmKeys:
         """The keys of the secret in `path`; see `load_secret`."""
         return RealmKeys(load_secret(path))
+
+
+def root_secret(root: Path | None, secret: bytes | None) -> bytes:
+    """`secret`, else that of the key file in the folder `root`, which is made; else a new one. Raises `SettingsError`."""
+    if root is not None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if secret is not None:
+        return secret
+    return secrets.token_bytes(SECRET_BYTES) if root is None else load_secret(root / "realm.key")
 
 
 def load_secret(path: str | Path) -> bytes:

@@ -85,6 +85,12 @@ class Database:
         row = self.read(lambda connection: connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone())
         return bytes(row[0]) if row else b""
 
+    def renew(self) -> None:
+        """Give the file another epoch, as if it were new: nobody knows what is outdated. Raises `TierError`."""
+        fresh = secrets.token_bytes(16)
+        query = "INSERT OR REPLACE INTO meta VALUES ('epoch', ?)"
+        self.write(lambda connection: connection.execute(query, (fresh,)), durable=True)
+
     def close(self) -> None:
         """Idempotent."""
         for link in {id(link): link for link in (self._reading, self._writing)}.values():

@@ -66,7 +66,7 @@ class Meaning:
             questions, populations = Questions(semantic, ledger), Populations(semantic, ledger)
             self.planner = Planner(cache, self._identifier, questions, populations, rng or random.Random())
         self._learning = Learning(cache, semantic, self.planner)
-        self._sources = Sources(cache, ledger, self._identifier, self.planner, self._learning)
+        self.sources = Sources(cache, ledger, self._identifier, self.planner, self._learning)
         self.streaming = Streaming(self)
         self._waiting: list[Pending] = []
 
@@ -299,7 +299,7 @@ class Meaning:
         self.count(plan, "computed" if plan.ran or plan.look.make is None else "exact")
         if plan.look.make is not None and not plan.ran:
             return
-        moved = isinstance(options["model"], Alias) and self._sources.moved(options["model"], found, value)
+        moved = isinstance(options["model"], Alias) and self.sources.moved(options["model"], found, value)
         if self.planner is not None:  # what is not stored, for it was refused or has changed, is not shared either
             self.planner.landed(plan, None if moved else cache.answers.read(found.key).make)
         self._learning.learn(plan, value)
@@ -334,7 +334,7 @@ class Meaning:
         """See `Cache.changed`. Raises `TierError` where it cannot be made durable."""
         self._cache.answers.check_open()
         self._refresh()
-        return self._sources.changed(kind, name, *self._realm(tenant, namespace))
+        return self.sources.changed(kind, name, *self._realm(tenant, namespace))
 
     # Sight ----------------------------------------------------------------------------------------------------------
 

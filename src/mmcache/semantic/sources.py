@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class Sources:
             raise InvalidInputError(f"a {kind} that changed has a name that is not empty, not {name!r}")
         source = source_id(salt, kind, name)
         self._identifier.editions[source] = self._ledger.changed(source)
+        cache.below.tell_sources([source])
         about: list[Key] = []
         if kind in ("image", "audio") and self._planner is not None:
             with self._planner.lock:
@@ -47,6 +49,14 @@ class Sources:
                 self._planner.questions.forget_here(about)
             self._planner.questions.forget_at_rest(about)
         return cache.invalidate([self._learning.source_key(source, tenant, namespace), *about])
+
+    def heard(self, sources: Collection[bytes] | None) -> None:
+        """Another host says so; None = anything may have changed. Raises `TierError`."""
+        if sources is None:
+            self._ledger.renew()
+            return
+        for source in sources:
+            self._identifier.editions[source] = self._ledger.changed(source)
 
     def moved(self, alias: Alias, found: Identified, value: Any) -> bool:
         """Whether the answer came from another model than the alias's answers before; then those are dropped."""

@@ -33,7 +33,7 @@ def test_a_replacement_that_another_process_invalidates_while_it_waits_does_not_
     one.put(key, "first")
     one.flush()
     go, entered = threading.Event(), threading.Event()
-    disk: Any = one._disk
+    disk: Any = one._store.lower[0].inner
     real = disk.put
 
     def put(frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> Any:
@@ -130,12 +130,12 @@ def test_a_replacement_outlives_what_is_invalidated_while_others_are_told_of_it(
         one.put(text(one, name), "old")
     one.flush()
     assert (other.get(text(other)), other.get(text(other, "gone"))) == ("old", "old")
-    ring: Any = one._store._broadcast
+    ring: Any = one.below.broadcast
     real = ring.publish
 
     def publish(keys: Sequence[Key]) -> Any:
         monkeypatch.undo()
-        view: Any = pair[speaker]._store._broadcast
+        view: Any = pair[speaker].below.broadcast
         view.publish([gone])  # told, and not yet heard here
         return real(keys)
 

@@ -210,7 +210,7 @@ def test_another_process_refreshes_and_the_claim_is_given_back(tmp_path: Path, m
         one.flush()
         clock.advance(2)
         assert other.get(key) == "new"
-        claims: Any = one._disk
+        claims: Any = one._store.lower[0].inner
         assert claims.claims.acquire(key)
         claims.claims.release(key)
 
@@ -305,7 +305,7 @@ def test_a_refresh_that_fails_when_nothing_is_there_any_more_raises(why: str) ->
 def test_who_comes_after_an_invalidation_is_not_served_what_an_earlier_lookup_found(tmp_path: Path) -> None:
     clock = FakeClock()
     cache, key = make(clock, root=tmp_path, stale_while_revalidate=10)
-    claims: Any = cache._disk.claims  # type: ignore[union-attr]
+    claims: Any = cache.below.claims
     fill: Any = cache.answers._fill
     acquire, follow, follows = claims.acquire, fill.follow, threading.Event()
     with cache, ThreadPoolExecutor(1) as pool:
