@@ -207,30 +207,28 @@ def _row(name: str, state: State, report: Report) -> dict[str, Any]:
 
 
 def _view(root: str, rows: list[dict[str, Any]]) -> RenderableType:
-    lines = []
-    for row in rows:
-        counts, trying = row["counts"], bool(row["candidate"])
-        lines.append(
-            (
-                row["name"],
-                row["stable"],
-                row["candidate"] or "–",
-                "–" if not trying else "on hold" if row["hold"] else f"{row['percent']:g} %",
-                f"{counts['candidate']} of {counts['candidate'] + counts['stable'] + counts['failed']}",
-                counts["failed"],
-                counts["compared"],
-                "–" if counts["mean"] is None else f"{counts['mean']:.4f} (worst {counts['lowest']:.4f})",
-                counts["differed"],
-                row["revision"],
-                datetime.fromtimestamp(row["changed"], UTC).strftime("%Y-%m-%d %H:%MZ"),
-            )
+    from rich.console import Group
+
+    if not rows:
+        return grid(f"{root}: no rollouts", (), ())
+    return Group(*(facts(f"{root}: {row['name']}", _lines(row)) for row in rows))
+
+
+def _lines(row: dict[str, Any]) -> dict[str, object]:
+    counts, stable, candidate = row["counts"], row["stable"], row["candidate"]
+    lines: dict[str, object] = {"stable": stable}
+    if row["previous"]:
+        lines["before it"] = row["previous"]
+    if candidate:
+        lines["tried"] = f"{candidate}, on hold: {row['hold']}" if row["hold"] else f"{candidate}, {row['percent']:g} %"
+    if counts["unknown"] and candidate:
+        lines["not deployed"] = f"{counts['unknown']} calls of programs that lack {candidate} stayed on {stable}"
+    if calls := counts["candidate"] + counts["stable"] + counts["failed"]:
+        lines["its calls" if candidate else "last trial"] = (
+            f"{counts['candidate']} of {calls}, {counts['failed']} failed"
         )
-    columns = (
-        "rollout", "stable", "tried", "share", "its calls", "failed", "compared", "agreement", "incomparable",
-        "revision", "changed",
-    )  # fmt: skip
-    told = [f"{row['name']}: {row['candidate']} is on hold: {row['hold']}" for row in rows if row["hold"]]
-    told += [f"{row['name']}: programs lack {row['candidate']}, {n} calls stayed on {row['stable']}"
-             for row in rows if row["candidate"] and (n := row["counts"]["unknown"])]  # fmt: skip
-    title = f"{root}: rollouts" if rows else f"{root}: no rollouts"
-    return grid("\n".join([title, *told]), columns, lines)
+    if counts["mean"] is not None:
+        odd = f", {counts['differed']} could not be compared" if counts["differed"] else ""
+        lines["agreement"] = f"{counts['mean']:.4f}, worst {counts['lowest']:.4f}, of {counts['compared']} calls{odd}"
+    when = datetime.fromtimestamp(row["changed"], UTC).strftime("%Y-%m-%d %H:%MZ")
+    return lines | {"revision": f"{row['revision']}, {when}"}

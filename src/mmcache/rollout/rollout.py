@@ -17,8 +17,8 @@ from mmcache.model.signature import Signature
 from mmcache.rollout.agreement import Compare, agreement
 from mmcache.rollout.assignment import place, within
 from mmcache.rollout.board import Board
-from mmcache.rollout.files import FileRecords
-from mmcache.rollout.records import MemoryRecords, Records
+from mmcache.rollout.places import places
+from mmcache.rollout.records import Records
 from mmcache.rollout.report import Counts
 from mmcache.rollout.state import State, check_name, check_version
 from mmcache.rollout.trial import Trial
@@ -77,7 +77,7 @@ class Rollout:
         compare_share: share of the candidate's calls that are answered by both, one after the other, to compare.
         halt_after: errors of the candidate in a row, in one process, after which it is put on hold for all.
         halt_below: mean agreement of the last comparisons (20 to 50) of a process, below which it is put on hold.
-        records: where the state is kept; default: the cache's folder, or this process.
+        records: where the state is kept; default: the cache's folder, or this process. spare: remembers it.
         Raises `SettingsError`.
         """
         self._cache, self.name = cache, check_name(name)
@@ -88,7 +88,7 @@ class Rollout:
             raise SettingsError(f"the rollout {name} needs a version: {{'v1': function}}")
         _check_apart(self._encoders)
         if records is None:
-            records = MemoryRecords() if cache.root is None else FileRecords(cache.root)
+            records, spare = places(cache.root)
         self._trial = Trial(
             name, records, agreement(compare, cache.structures), say=self._say, share=compare_share,
             halt_after=halt_after, halt_below=halt_below, draw=draw, clock=cache.clock,

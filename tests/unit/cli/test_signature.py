@@ -131,7 +131,7 @@ def test_a_hold_is_shown(cache: Cache, root: Path, capsys: pytest.CaptureFixture
     assert (code, row["counts"]["failed"]) == (Exit.NO, 1)
     assert "RuntimeError" in row["hold"]
     assert main(["signature", "status", "--root", str(root)]) == Exit.NO
-    assert "is on hold" in capsys.readouterr().out
+    assert "on hold: it" in capsys.readouterr().out
     code, found = run(capsys, root, "promote")
     assert "on hold" in found["message"]
     assert run(capsys, root, "promote", "--force")[0] == Exit.DONE
