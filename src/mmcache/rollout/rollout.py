@@ -164,25 +164,26 @@ class Rollout:
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
-    def _serve(self, call: Callable[[Encoder], T]) -> T:
+    def _serve(self, call: Callable[[Encoder], T]) -> tuple[str, T]:
+        """Which version answered, and what."""
         state, stable, candidate = self._choose()
         if not candidate:
-            return call(self._encoders[stable])
+            return stable, call(self._encoders[stable])
         try:
             output = call(self._encoders[candidate])
         except Exception as error:  # noqa: BLE001 - a new model may raise anything; the caller gets the stable one's
             output = call(self._encoders[stable])  # where this raises as well, it was the input
             self._stopped(state, self._trial.failed(state, error))
-            return output
+            return stable, output
         self._trial.answered(state)
         if self._trial.compares():
             try:
                 other = call(self._encoders[stable])
             except Exception as error:  # noqa: BLE001 - nor may comparing cost the caller its answer
                 self._say(f"{stable} could not be compared with: {error!r}")
-                return output
+                return candidate, output
             self._stopped(state, self._trial.compared(state, other, output))
-        return output
+        return candidate, output
 
     def _stopped(self, state: State, reason: str) -> None:
         if reason:
@@ -193,51 +194,59 @@ class Rollout:
 
     def __call__(self, source: Any, *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.__call__`."""
+        return self._serve(lambda encoder: encoder(source, *arguments, **keywords))[1]
+
+    def versioned(self, source: Any, *arguments: Any, **keywords: Any) -> tuple[str, Any]:
+        """Which version answered, and its output: for whoever must read the outputs of two versions differently."""
         return self._serve(lambda encoder: encoder(source, *arguments, **keywords))
 
     def region(self, picture: Any, region: Region, *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.region`."""
-        return self._serve(lambda encoder: encoder.region(picture, region, *arguments, **keywords))
+        return self._serve(lambda encoder: encoder.region(picture, region, *arguments, **keywords))[1]
 
     def batch(self, sources: Iterable[Any], *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.batch`; one version answers all of it."""
         held = list(sources)
-        return self._serve(lambda encoder: encoder.batch(held, *arguments, **keywords))
+        return self._serve(lambda encoder: encoder.batch(held, *arguments, **keywords))[1]
 
     def tiles(self, picture: Any, *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.tiles`."""
-        return self._serve(lambda encoder: encoder.tiles(picture, *arguments, **keywords))
+        return self._serve(lambda encoder: encoder.tiles(picture, *arguments, **keywords))[1]
 
     def frames(self, video: Any, *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.frames`."""
-        return self._serve(lambda encoder: encoder.frames(video, *arguments, **keywords))
+        return self._serve(lambda encoder: encoder.frames(video, *arguments, **keywords))[1]
 
     def segments(self, audio: Any, *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.segments`."""
-        return self._serve(lambda encoder: encoder.segments(audio, *arguments, **keywords))
+        return self._serve(lambda encoder: encoder.segments(audio, *arguments, **keywords))[1]
 
     async def a(self, source: Any, *arguments: Any, **keywords: Any) -> Any:
         """The async twin; see `Encoder.a`."""
+        return (await self.versioned_async(source, *arguments, **keywords))[1]
+
+    async def versioned_async(self, source: Any, *arguments: Any, **keywords: Any) -> tuple[str, Any]:
+        """The async twin of `versioned`."""
         import asyncio
 
         state, stable, candidate = await asyncio.to_thread(self._choose) if self._watch.due else self._choose()
         if not candidate:
-            return await self._encoders[stable].a(source, *arguments, **keywords)
+            return stable, await self._encoders[stable].a(source, *arguments, **keywords)
         try:
             output = await self._encoders[candidate].a(source, *arguments, **keywords)
         except Exception as error:  # noqa: BLE001 - as in `_serve`
             output = await self._encoders[stable].a(source, *arguments, **keywords)
             await asyncio.to_thread(self._stopped, state, self._trial.failed(state, error))
-            return output
+            return stable, output
         self._trial.answered(state)
         if self._trial.compares():
             try:
                 other = await self._encoders[stable].a(source, *arguments, **keywords)
             except Exception as error:  # noqa: BLE001 - as in `_serve`
                 self._say(f"{stable} could not be compared with: {error!r}")
-                return output
+                return candidate, output
             await asyncio.to_thread(lambda: self._stopped(state, self._trial.compared(state, other, output)))
-        return output
+        return candidate, output
 
     async def abatch(self, sources: Iterable[Any], *arguments: Any, **keywords: Any) -> Any:
         """The async twin of `batch`: runs in a thread."""

@@ -236,6 +236,8 @@ def test_every_way_to_call_it(cache: Cache) -> None:
         assert asyncio.run(encode.a(picture))[0] == expected
         assert asyncio.run(encode.abatch([picture]))[0][0] == expected
         assert cache.get(encode.key(picture))[0] == expected
+        version, output = encode.versioned(picture)
+        assert (version, output[0]) == ((OLD, 1.0) if expected == 1.0 else (NEW, 2.0))
         if expected == 1.0:
             encode.canary(NEW, percent=100)
 
