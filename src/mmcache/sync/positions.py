@@ -1,0 +1,174 @@
+"""How far each partition was applied, kept on the shared tier; and whether the broker's log is still the same.
+
+A broker may lose its log and begin anew, under the same name and with offsets from 0: reading on where one left off
+would skip what came meanwhile, silently. So a position says in *which* log it is: the topic's id, which is drawn when a
+topic is made, and a mark, the digest of the last message that was applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+from blake3 import blake3
+
+from mmcache.sync.envelope import Message, RowChange
+from mmcache.sync.link import Hash
+
+Partition = tuple[str, int]
+"""A topic and a number."""
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a partition was applied."""
+
+    offset: int
+    """The next to read."""
+    topic_id: str | None = None
+    cluster: str | None = None
+    mark: tuple[int, str] | None = None
+    """Offset and digest of the last message that was applied."""
+    server: str | None = None
+    """Whose log the versions are of."""
+    order: int | None = None
+    order_ts: float = 0.0
+    """How far that log had been read, and the latest time that was in it."""
+    top: int = 0
+    """The highest version so far."""
+    ceiling: int = 0
+    """Versions up to here cannot be compared: they may be of a log that was before."""
+    mixed: bool = False
+    """Whether several databases write to the partition: then no versions can be compared."""
+
+
+class Doubt(StrEnum):
+    """Why it is not known what was missed."""
+
+    UNKNOWN = "unknown"
+    """There is no position yet."""
+    ANOTHER_TOPIC = "another-topic"
+    """A topic of that name was made anew."""
+    SHORTER = "shorter"
+    """The log ends before the position."""
+    TRIMMED = "trimmed"
+    """The broker has deleted what was not read yet."""
+    OTHER_MESSAGES = "other-messages"
+    """Where the last applied message was, there is another one."""
+    REWOUND = "rewound"
+    """The database's own log goes on from an earlier place: it was restored, or another server took over."""
+
+
+def digest_of(message: Message) -> str:
+    """What a message is recognised by."""
+    parts = (message.key, message.value)
+    return blake3(b"".join(b"-" if p is None else b"%d:" % len(p) + p for p in parts)).hexdigest(length=12)
+
+
+def doubt(
+    position: Position | None, topic_id: str | None, low: int, high: int, found: tuple[int, str] | None
+) -> Doubt | None:
+    """Whether the log is another one than the position was in, or has a gap after it; None = read on.
+
+    low, high: the first offset that is there, the next to be written. found: offset and digest of the first message
+    from the mark's offset on; None where none was found.
+    """
+    if position is None:
+        return Doubt.UNKNOWN
+    if topic_id is not None and position.topic_id is not None and topic_id != position.topic_id:
+        return Doubt.ANOTHER_TOPIC
+    if high < position.offset:
+        return Doubt.SHORTER
+    if low > position.offset:
+        return Doubt.TRIMMED
+    if position.mark is None:
+        return None
+    if found is not None and found[0] == position.mark[0]:
+        return None if found[1] == position.mark[1] else Doubt.OTHER_MESSAGES
+    # compaction or retention took the message away: then the topic's id must do
+    return None if topic_id is not None and topic_id == position.topic_id else Doubt.OTHER_MESSAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a change counts as."""
+
+    position: Position
+    version: int | None
+    """None = new, whatever was there."""
+    rewound: bool
+    """Whether the database's log was found to have begun anew just now."""
+
+
+def place(position: Position, change: RowChange) -> Placed:
+    """Place a change in its database's log; see `versions`."""
+    server = position.server or change.server
+    mixed = position.mixed or change.server != server
+    order, ceiling, rewound = position.order, position.ceiling, False
+    stamp = change.source_ts or 0.0
+    if change.order is not None and not mixed:
+        # what a connector repeats after its death is old; what is new but stands before is of another log
+        if order is not None and change.order < order:
+            rewound = stamp > position.order_ts
+        if rewound:
+            ceiling = max(ceiling, position.top)
+        if rewound or (not change.snapshot and (order is None or change.order > order)):
+            order = change.order
+    placed = msgspec.structs.replace(
+        position,
+        server=server,
+        order=order,
+        order_ts=max(position.order_ts, stamp),
+        top=max(position.top, change.version or 0),
+        ceiling=ceiling,
+        mixed=mixed,
+    )
+    usable = change.version is not None and change.version > ceiling and not mixed
+    return Placed(placed, change.version if usable else None, rewound)
+
+
+class Positions:
+    """All positions of a group."""
+
+    def __init__(self, kept: Hash, group: str) -> None:
+        self._kept, self._group = kept, group
+
+    def load(self) -> dict[Partition, Position]:
+        """What was saved. What cannot be read is unknown. Raises `TierError`."""
+        found = {}
+        for field, raw in self._kept.all().items():
+            group, _, rest = field.partition("|")
+            number, _, topic = rest.partition("|")
+            if group == self._group and number.isdigit():
+                try:
+                    found[topic, int(number)] = msgspec.json.decode(raw, type=Position)
+                except msgspec.MsgspecError:
+                    continue
+        return found
+
+    def save(self, positions: Mapping[Partition, Position]) -> None:
+        """Raises `TierError`."""
+        fields = {self._field(partition): msgspec.json.encode(position) for partition, position in positions.items()}
+        self._kept.put(fields)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Raises `TierError`."""
+        self._kept.drop([self._field(partition) for partition in partitions])
+
+    def _field(self, partition: Partition) -> str:
+        return f"{self._group}|{partition[1]}|{partition[0]}"
+
+
+def restarted(position: Position | None, offset: int) -> Position:
+    """In another log of the broker, of the same database."""
+    if position is None:
+        return Position(offset=offset)
+    return msgspec.structs.replace(position, offset=offset, topic_id=None, cluster=None, mark=None)
+
+
+def named(position: Position, topic_id: str | None, cluster: str | None) -> Position:
+    """With what is known of the log it is in."""
+    return msgspec.structs.replace(
+        position, topic_id=topic_id or position.topic_id, cluster=cluster or position.cluster
+    )

@@ -1,0 +1,319 @@
+"""`Runner`: reads change events, moves editions, and only then notes how far it has come.
+
+So a death at any moment repeats a little, and that is harmless: editions move to a version once. While the shared tier
+does not serve, the batch at hand is kept and tried again. While it is not known whether the broker's log is still the
+same, nothing is read; where it is another one, or has a gap, all tables of the topic move first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from threading import Event
+
+from mmcache.model.clock import Clock, SystemClock
+from mmcache.model.errors import SyncError, TierError
+from mmcache.sync import resnapshot
+from mmcache.sync.batch import Batch, Interpreter, moved_from
+from mmcache.sync.dead import DeadLetters
+from mmcache.sync.link import Link
+from mmcache.sync.log import Log, Topics, lag
+from mmcache.sync.mapped import Mapped
+from mmcache.sync.mapping import SyncConfig, tables_of
+from mmcache.sync.moves import Mover
+from mmcache.sync.positions import Doubt, Partition, Position, Positions, digest_of, doubt, named, restarted
+from mmcache.sync.refresh import Refresher, Refreshes
+from mmcache.sync.status import BEAT_SECONDS, Report, Status
+from mmcache.tiers.valkey.editions import ANEW, Change
+
+MOST = 1_000
+"""Messages in a batch."""
+WAIT_SECONDS = 0.2
+LOOK_SECONDS = 1.0
+DOUBTFUL_LOOK_SECONDS = 0.1
+COMMIT_SECONDS = 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+
+EXPLAINED = {
+    Doubt.UNKNOWN: "it was never read before",
+    Doubt.ANOTHER_TOPIC: "it was made anew",
+    Doubt.SHORTER: "the broker has lost a part of it",
+    Doubt.TRIMMED: "the broker has deleted what was not read yet",
+    Doubt.OTHER_MESSAGES: "the broker's log is another one",
+    Doubt.REWOUND: "the database's log began anew",
+}
+
+
+class Runner:
+    """One process's. `run` until `stop` is set, or `step` by hand."""
+
+    def __init__(
+        self,
+        config: SyncConfig,
+        log: Log,
+        link: Link,
+        *,
+        name: str,
+        refreshers: Mapping[str, Refresher] | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+        clock: Clock | None = None,
+        stop: Event | None = None,
+    ) -> None:
+        """name: of this process, in the status. tell: gets lines for people."""
+        self._config, self._log, self._link, self._tell = config, log, link, tell
+        self._clock = clock or SystemClock()
+        self.stop = stop or Event()
+        mover = Mover(link.ids, config.tables)
+        self._mover, self._interpreter = mover, Interpreter(mover, config.tables, config.on_poison)
+        self._positions_kept = Positions(link.keeper.hash("positions"), config.kafka.group)
+        self._dead, self._status = DeadLetters(link.keeper), Status(link.keeper)
+        self._refreshes = Refreshes(refreshers or {})
+        self._name, self._started = name, self._clock.wall()
+        self.positions: dict[Partition, Position] = {}
+        self._reading: set[Partition] = set()
+        self._latest: dict[Partition, float] = {}
+        self.counts: Counter[str] = Counter()
+        self.epochs = 0
+        self.state = "starting"
+        self.last_error = ""
+        self._prepared = False
+        self._doubtful = True
+        self._next_look = self._next_beat = self._next_commit = float("-inf")
+        self._pause = 0.0
+        self._uncommitted: set[Partition] = set()
+
+    # running
+
+    def run(self, until_end: bool = False) -> None:
+        """Until `stop` is set; or until all that is there has been applied. Raises `SyncError`, `SettingsError`."""
+        try:
+            while not self.stop.is_set():
+                self.step()
+                if until_end and self.at_end():
+                    break
+        finally:
+            self.close()
+
+    def at_end(self) -> bool:
+        """Whether nothing is left to apply, as far as is known."""
+        return bool(self._reading) and not self._doubtful and self._lag() == 0 and all(
+            self._log.ends_known(partition) is not None for partition in self._reading
+        )  # fmt: skip
+
+    def step(self) -> None:
+        """Look, poll, apply, once. Waits a moment where there is nothing to do."""
+        try:
+            if not self._prepared:
+                self._prepare()
+            now = self._clock.monotonic()
+            if now >= self._next_look:
+                self._look()
+            if now >= self._next_beat:
+                self._beat()
+            self._pause = 0.0
+        except TierError as error:
+            self._wait_for_tier(error)
+            return
+        idle = self._doubtful or not self._reading
+        if idle:
+            self.stop.wait(DOUBTFUL_LOOK_SECONDS)
+        messages = self._log.poll(MOST, 0.0 if idle else WAIT_SECONDS)
+        if self._log.doubtful():
+            self._doubtful, self._next_look = True, float("-inf")
+        if messages and not self._doubtful:  # else they may be of another log: they are read again, from where we are
+            self._finish(self._interpreter.interpret(messages, self.positions))
+
+    def _prepare(self) -> None:
+        """Raises `TierError`, `SettingsError`."""
+        self._link.check()
+        self.positions = self._positions_kept.load()
+        mapped = Mapped(self._link.keeper.hash("tables"))
+        unknown = mapped.unknown(self._config.tables)
+        if unknown:
+            self._tell(f"newly mapped, or mapped otherwise than before: {', '.join(unknown)}; moved as a whole")
+            changes = [change for table in unknown for change in self._whole(table)]
+            self._link.publisher.apply(changes)
+            mapped.note(self._config.tables)
+        self._status.tidy()
+        self._prepared = True
+
+    # where to read
+
+    def _look(self) -> None:
+        """See what the broker has; begin to read what is new, or was in doubt. Raises `TierError`."""
+        topics = self._log.look()
+        if topics is None:
+            self.state, self._doubtful = "broker", True
+            self._next_look = self._clock.monotonic() + DOUBTFUL_LOOK_SECONDS
+            return
+        owned = self._log.owned(topics)
+        other = {p for p in owned & self._reading if self._other_topic(p, topics)}
+        fresh = owned if self._doubtful else (owned - self._reading) | other
+        if (fresh or owned != self._reading) and not self._begin(owned, fresh, topics):
+            self._doubtful = True
+            self._next_look = self._clock.monotonic() + DOUBTFUL_LOOK_SECONDS
+            return
+        self._doubtful = False
+        self.state = "reading" if owned else "topics"
+        self._next_look = self._clock.monotonic() + LOOK_SECONDS
+
+    def _other_topic(self, partition: Partition, topics: Topics) -> bool:
+        identity = topics.topics[partition[0]].identity
+        known = self.positions[partition].topic_id if partition in self.positions else None
+        return identity is not None and identity != known
+
+    def _begin(self, owned: set[Partition], fresh: set[Partition], topics: Topics) -> bool:
+        """Read `owned`; `fresh` only after it is known that nothing was missed. False = ask again soon."""
+        if self._config.kafka.share:  # another runner may have read them meanwhile
+            self.positions |= self._positions_kept.load()
+        marks = {p: self.positions[p].mark for p in fresh if p in self.positions}
+        asked = {p: mark[0] for p, mark in marks.items() if mark is not None}
+        found = self._log.first_from(asked) if asked else {}
+        placed: dict[Partition, Position] = {}
+        doubts: dict[Partition, Doubt] = {}
+        for partition in sorted(fresh):
+            ends = self._log.ends(partition)
+            if ends is None:
+                return False
+            identity = topics.topics[partition[0]].identity
+            position = self.positions.get(partition)
+            message = found.get(partition)
+            first = None if message is None else (message.offset, digest_of(message))
+            why = doubt(position, identity, *ends, first)
+            if why is None:
+                assert position is not None
+                placed[partition] = named(position, identity, topics.cluster)
+                continue
+            doubts[partition] = why
+            offset = ends[1] if self._config.kafka.start == "end" else ends[0]
+            placed[partition] = named(restarted(position, offset), identity, topics.cluster)
+        if doubts:
+            self._move_all(doubts)
+        self._positions_kept.save(placed)
+        self.positions |= placed
+        self._log.begin({partition: self.positions[partition].offset for partition in owned})
+        self._reading = owned
+        return True
+
+    def _move_all(self, doubts: Mapping[Partition, Doubt]) -> None:
+        """What was missed is not known: all tables of these topics move. Raises `TierError`."""
+        topics = {partition[0]: why for partition, why in doubts.items()}
+        changes = moved_from(topics, self._mover, self._config.tables)
+        for topic, why in topics.items():
+            self._tell(f"{topic}: {EXPLAINED[why]}; all its tables are moved")
+        self._link.publisher.apply(changes)
+        self.counts["moved"] += len(changes)
+        lost = [topic for topic, why in topics.items() if why is not Doubt.UNKNOWN]
+        self._new_epoch(lost)
+
+    def _new_epoch(self, topics: list[str]) -> None:
+        if not topics:
+            return
+        self.epochs += len(topics)
+        if self._config.resnapshot is None:
+            return
+        tables = sorted({table for topic in topics for table in tables_of(topic, self._config.tables)})
+        try:
+            resnapshot.ask(self._config.resnapshot, tables, self._log)
+        except SyncError as error:
+            self._failed(str(error))
+
+    def _whole(self, table: str) -> list[Change]:
+        return [Change(source, ANEW) for source in self._mover.whole(table).sources]
+
+    # applying
+
+    def _finish(self, batch: Batch) -> None:
+        """Apply a batch, however long that takes, unless told to stop."""
+        while not self.stop.is_set():
+            try:
+                self._apply(batch)
+                self._pause = 0.0
+                break
+            except TierError as error:
+                self._wait_for_tier(error)
+        else:
+            return
+        self.state = "reading"
+        self.positions |= batch.positions
+        self._latest |= batch.latest
+        self.counts += batch.counts
+        self.counts["moved"] += len(batch.versions)
+        self._new_epoch(sorted(batch.rewound))
+        for change, message in batch.refresh:
+            self._refreshes.add(change, message)
+        self._uncommitted |= set(batch.positions)
+        if self._clock.monotonic() >= self._next_commit:
+            self._commit()
+
+    def _apply(self, batch: Batch) -> None:
+        """Raises `TierError`; may be done again."""
+        if batch.versions:
+            self._link.publisher.apply(batch.changes())
+        while batch.poison:
+            why, message = batch.poison[0]
+            self._dead.add("poison", why, message)
+            self._failed(f"{message.topic}/{message.partition} at {message.offset}: {why}")
+            batch.poison.pop(0)
+        self._positions_kept.save(batch.positions)
+
+    def _commit(self) -> None:
+        if self._uncommitted:
+            self._log.commit({partition: self.positions[partition].offset for partition in self._uncommitted})
+            self._uncommitted = set()
+        self._next_commit = self._clock.monotonic() + COMMIT_SECONDS
+
+    def _wait_for_tier(self, error: TierError) -> None:
+        self.state = "shared tier"
+        self._failed(str(error))
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+        self.stop.wait(self._pause)
+
+    # telling
+
+    def _failed(self, why: str) -> None:
+        self.last_error = why
+        self._tell(why)
+
+    def _lag(self) -> int:
+        offsets = {partition: position.offset for partition, position in self.positions.items()}
+        return lag(offsets, self._log, sorted(self._reading))
+
+    def report(self) -> Report:
+        """What there is to say now. Raises `TierError`."""
+        now, behind = self._clock.wall(), self._lag()
+        latest = max(self._latest.values(), default=None)
+        heard = self._interpreter.heard_ts
+        counts = dict(self.counts) | {"refreshed": self._refreshes.done, "refresh_left_out": self._refreshes.left_out}
+        return Report(
+            runner=self._name, group=self._config.kafka.group, state=self.state, started=self._started, counts=counts,
+            positions={f"{p[0]}/{p[1]}": position.offset for p, position in sorted(self.positions.items())
+                       if p in self._reading},
+            lag=behind, lag_seconds=0.0 if not behind or latest is None else max(0.0, now - latest),
+            heard_seconds=None if heard is None else max(0.0, now - heard), epochs=self.epochs,
+            last_error=self.last_error, dead=self._dead.count(),
+        )  # fmt: skip
+
+    def _beat(self) -> None:
+        """Raises `TierError`."""
+        for why, message in self._refreshes.failed():
+            self.counts["refresh_failed"] += 1
+            self._failed(f"refresh: {why}")
+            self._dead.add("refresh", why, message)
+        if self._clock.monotonic() >= self._next_commit:
+            self._commit()
+        self._status.tell(self.report())
+        self._next_beat = self._clock.monotonic() + BEAT_SECONDS
+
+    def close(self) -> None:
+        """Commit, say goodbye, leave. Idempotent."""
+        if self.state == "stopped":
+            return
+        self._refreshes.close()
+        self._commit()
+        self.state = "stopped"
+        try:
+            self._beat()
+        except TierError as error:
+            self._tell(str(error))
+        self._log.close()

@@ -1,0 +1,64 @@
+"""Where in a database's log a change stands, from what Debezium says of its source. Pure.
+
+A *version* orders the changes of one row: two changes of a row are made one after the other, because the first holds
+the row's lock until it commits. It orders nothing else. Changes of one transaction may share a version: they become
+visible together, so that whoever loads a row after the first of them was told loads what the last one left.
+
+An *order* never falls along one partition, except where a connector repeats what it has sent. PostgreSQL's LSN is no
+order: a long transaction writes its changes early and is sent when it commits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+MOST = 10**18
+"""Versions are below it; a position that is not has none."""
+_FILE_POSITIONS = 10**10
+"""More than a binlog file has bytes (32 bits)."""
+
+
+def version_of(source: Mapping[str, Any]) -> int | None:
+    """The version of a change; None where the connector has none that can be used (then it counts as new).
+
+    PostgreSQL: the LSN of the change, or of the snapshot. MySQL, MariaDB: the number of the binlog file and the
+    position in it.
+    """
+    connector = source.get("connector")
+    if connector == "postgresql":
+        return _bounded(source.get("lsn"))
+    if connector in ("mysql", "mariadb"):
+        return _binlog(source)
+    return None
+
+
+def order_of(source: Mapping[str, Any]) -> int | None:
+    """How far the log was read when the change was sent. PostgreSQL: the last commit before it. None = unknown."""
+    if source.get("connector") != "postgresql":
+        return version_of(source)
+    sequence = source.get("sequence")
+    if not isinstance(sequence, str):
+        return None
+    try:
+        last_commit, _ = msgspec.json.decode(sequence, type=tuple[str | None, str | None])
+    except msgspec.MsgspecError:
+        return None
+    return _bounded(int(last_commit)) if last_commit is not None and re.fullmatch(r"[0-9]{1,20}", last_commit) else None
+
+
+def _binlog(source: Mapping[str, Any]) -> int | None:
+    file, position = source.get("file"), _bounded(source.get("pos"))
+    number = re.search(r"[0-9]{1,18}$", file) if isinstance(file, str) else None
+    if number is None or position is None or position >= _FILE_POSITIONS:
+        return None
+    return _bounded(int(number[0]) * _FILE_POSITIONS + position)
+
+
+def _bounded(position: object) -> int | None:
+    if isinstance(position, int) and not isinstance(position, bool) and 0 < position < MOST:
+        return position
+    return None
