@@ -67,12 +67,12 @@ class Call:
             todo = self._again
             if not todo:
                 return self.replies
-            left = self._limit.left()
-            if left <= 0:
-                break
             rounds += 1
-            if self._pause or rounds > _PATIENT_HOPS:
-                sleep(min(pause, left))
+            rest = pause if self._pause or rounds > _PATIENT_HOPS else 0.0
+            if self._limit.left() <= rest:
+                break
+            if rest:
+                sleep(rest)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         for place in todo:
             self.replies[place] = Down(self._why.get(place, "no reply in time"))

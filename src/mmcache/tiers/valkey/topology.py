@@ -95,16 +95,15 @@ class Cluster(Routes):
         except TierError as error:
             peer.breaker.failed(self.peers.monotonic(), str(error))
             raise TierError(f"{node}: {error}") from error
-        try:
-            wire.begin([("CLUSTER", "SLOTS")])
-            wire.settle(limit)
-        finally:
-            peer.give(wire)
-        if wire.fault is not None:
-            peer.breaker.failed(self.peers.monotonic(), wire.fault)
-            raise TierError(f"{node}: {wire.fault}")
+        wire.begin([("CLUSTER", "SLOTS")])
+        wire.settle(limit)
+        replies, fault = wire.replies, wire.fault
+        peer.give(wire)  # now it is another's
+        if fault is not None:
+            peer.breaker.failed(self.peers.monotonic(), fault)
+            raise TierError(f"{node}: {fault}")
         peer.breaker.served()
-        slots = read_slots(wire.replies[0], node)
+        slots = read_slots(replies[0], node)
         if not any(slots):
             raise TierError(f"{node} knows no node that serves a slot")
         return slots

@@ -136,6 +136,8 @@ class Wire:
     def _failed(self, error: Exception) -> None:
         self.late = isinstance(error, TimeoutError)
         self.lost = isinstance(error, ConnectionError)
+        if isinstance(error, TierError):
+            self._replies.expect(0)  # nobody knows since when it has been talking nonsense
         self.fault = "it does not answer in time" if self.late else str(error)
         self._stream.close()
 
