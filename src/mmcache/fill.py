@@ -110,8 +110,8 @@ class Fill:
         import asyncio
 
         found: list[Make] = []
-        # Not in a thread: a cancelled await would leave a claim behind that nobody releases.
-        for pause in self.claim(flight, found):
+        steps = self.claim(flight, found)
+        while (pause := await self._step(flight, steps)) is not None:
             with lent():
                 await asyncio.sleep(pause)
         if found:
@@ -119,6 +119,19 @@ class Fill:
         with leading(flight), Released(self._claims, flight) as claim:
             value, seconds = await self.timed_async(compute, tenant=scope.tenant)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+
+    @staticmethod
+    async def _step(flight: Flight, steps: Iterator[float]) -> float | None:
+        """One step of `claim`, in a thread: it asks tiers that may be slow. None = it has ended. Who is cancelled
+        meanwhile gives back what that step claims."""
+        import asyncio
+
+        step = asyncio.ensure_future(_in_thread(partial(next, steps, None)))
+        try:
+            return await asyncio.shield(step)
+        except asyncio.CancelledError:
+            step.add_done_callback(lambda _: flight.release())
+            raise
 
     # Many keys ------------------------------------------------------------------------------------------------------
 
@@ -302,11 +315,11 @@ def ALONE() -> NoReturn:  # noqa: N802 - a marker, never called
     raise AssertionError("ALONE is a marker")
 
 
-async def _in_thread(compute: Callable[[], object]) -> object:
+async def _in_thread(compute: Callable[[], T]) -> T:
     """Run `compute` in a thread of its own. Not in the loop's pool: followers that block there would starve it."""
     import asyncio
 
-    future: Future[object] = Future()
+    future: Future[T] = Future()
     context = copy_context()
 
     def run() -> None:

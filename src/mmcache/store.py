@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from mmcache.changes import Changes
 from mmcache.codecs.pipeline import Thawed, freeze, thaw
 from mmcache.codecs.structure import Structures
+from mmcache.countdown import Countdown
 from mmcache.events import Events
 from mmcache.fates import Fates
 from mmcache.keeping import Keeping, Until
@@ -168,7 +168,17 @@ class Store:
             return Lookup(None, reason=MissReason.CORRUPT)
         if moved:
             self.emit(Moved(key, tier.name, self.memory.name))
+            self._promote_to_disk(tier, found, lambda: self.changes.since(key, then))
         return Lookup(make, tier.name, frame=found.frame, deadline=found.deadline)
+
+    def _promote_to_disk(self, source: Tier, found: Found, outdated: Callable[[], bool]) -> None:
+        """What came from another host, and was worth a place in memory, is worth one on this machine's disk."""
+        key = found.frame.key
+        for tier in self.lower:
+            if tier is source:
+                return
+            if isinstance(tier, WriteBehind) and tier.promote(found.frame, found.deadline, outdated):
+                self.emit(Moved(key, source.name, tier.name))
 
     def name_miss(self, key: Key, look: Lookup = ABSENT) -> Lookup:
         """Tell `absent` apart: evicted or expired earlier, or here under another signature."""
@@ -199,9 +209,16 @@ class Store:
         """Store everywhere that takes it. An older value of `key` never outlives a put, even a refused one.
 
         `cost` in seconds; `ttl` in seconds, None = the lifetime decides. `done` is called once the block is readable
-        by other processes, or cannot be. Raises `UnsupportedValueError` when the value cannot be stored at all.
+        by other processes and hosts, or cannot be. Raises `UnsupportedValueError` for what cannot be stored at all.
         """
-        handed_over = False
+        stored = False
+
+        def finish() -> None:
+            if stored:
+                self._signatures.note(scope.content_id(key), scope.signature.digest)
+            done()
+
+        written = Countdown(finish)
         try:
             frame, make = self.freeze(key, scope, value, cost)
             facts = Facts(frame.size, cost, scope.signature.modality, scope.tenant)
@@ -224,45 +241,39 @@ class Store:
             near = kept = self._report(key, self.memory, refused, facts)
             if refused is RefuseReason.INVALIDATED:
                 return Kept(make, False)
+            stored = True
             for tier in self.lower:
-                hand = None if handed_over else partial(self._written, key, scope, done)
-                taken, handed = self._put_below(tier, frame, deadline, facts, hand, unless)
-                kept, handed_over = kept or taken, handed_over or handed
+                kept = self._put_below(tier, frame, deadline, facts, written, unless) or kept
             if self.lower and not near:  # a reader may have promoted the older value meanwhile
                 self.changes.mark([key])
                 self.memory.drop([key])
-            if not handed_over:
-                self._signatures.note(scope.content_id(key), scope.signature.digest)
             return Kept(make, kept)
         finally:
-            if not handed_over:
-                done()
-
-    def _written(self, key: Key, scope: Scope, done: Callable[[], None]) -> None:
-        self._signatures.note(scope.content_id(key), scope.signature.digest)
-        done()
+            written.end()
 
     def _put_below(
-        self, tier: Tier, frame: Frame, deadline: float | None, facts: Facts, done: Callable[[], None] | None,
+        self, tier: Tier, frame: Frame, deadline: float | None, facts: Facts, written: Countdown,
         unless: Callable[[], bool],
-    ) -> tuple[bool, bool]:  # fmt: skip
-        """(taken, whether `done` was handed over)."""
+    ) -> bool:  # fmt: skip
+        """Whether it took it."""
         key, owed = frame.key, self._owed[id(tier)]
-        handed = done is not None and isinstance(tier, WriteBehind)
+        came = written.one_more()
         try:
             if isinstance(tier, WriteBehind):
-                refused = tier.put_then(frame, deadline, done, unless)
+                refused = tier.put_then(frame, deadline, came, unless)
             else:
                 (refused,) = tier.put([frame], [deadline])
+                came()
         except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; it may hold an older value
+            came()
             owed.add([key])
             self.emit(Failed(tier.name, f"put failed: {error!r}", key))
-            return False, False
+            return False
         if refused is None:
             owed.forgive(key)
         else:
             owed.refused(key)
-        return self._report(key, tier, refused, facts), handed
+        return self._report(key, tier, refused, facts)
 
     def _report(self, key: Key, tier: Tier, refused: RefuseReason | None, facts: Facts) -> bool:
         if refused is None:

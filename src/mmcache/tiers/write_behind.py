@@ -79,16 +79,29 @@ class WriteBehind:
                 if old is not None:
                     self._pending_bytes -= old[0].size
                     done = _both(old[2], done)  # what waits for the older value waits for this one
-                self._pending[frame.key] = (frame, deadline, done)
-                self._pending_bytes += frame.size
-                self._changed.notify_all()
-                self._ensure_thread()
+                self._queue(frame, deadline, done)
         if reason is not None:
             # An older value must not outlive its replacement that was refused.
             self.drop([frame.key])
             if done is not None:
                 done()
         return reason
+
+    def promote(self, frame: Frame, deadline: Deadline, unless: Callable[[], bool]) -> bool:
+        """Queue what a lower tier holds, where there is room for it; never in place of anything newer. `unless`: as for
+        `put_then`."""
+        with self._changed:
+            full = self._pending_bytes + frame.size > self._backlog_bytes
+            if self._closed or full or frame.key in self._pending or frame.key in self._writing or unless():
+                return False
+            self._queue(frame, deadline, None)
+            return True
+
+    def _queue(self, frame: Frame, deadline: Deadline, done: Done | None) -> None:
+        self._pending[frame.key] = (frame, deadline, done)
+        self._pending_bytes += frame.size
+        self._changed.notify_all()
+        self._ensure_thread()
 
     def _ensure_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():

@@ -33,7 +33,8 @@ def test_a_replacement_that_another_process_invalidates_while_it_waits_does_not_
     one.put(key, "first")
     one.flush()
     go, entered = threading.Event(), threading.Event()
-    disk: Any = one._store.lower[0].inner
+    behind: Any = one._store.lower[0]
+    disk: Any = behind.inner
     real = disk.put
 
     def put(frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> Any:

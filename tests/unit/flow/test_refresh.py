@@ -210,7 +210,8 @@ def test_another_process_refreshes_and_the_claim_is_given_back(tmp_path: Path, m
         one.flush()
         clock.advance(2)
         assert other.get(key) == "new"
-        claims: Any = one._store.lower[0].inner
+        behind: Any = one._store.lower[0]
+        claims: Any = behind.inner
         assert claims.claims.acquire(key)
         claims.claims.release(key)
 

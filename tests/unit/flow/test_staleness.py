@@ -38,7 +38,8 @@ class Held:
 
     def __init__(self, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, self.entered = threading.Event(), threading.Event()
-        disk: Any = cache._store.lower[0].inner
+        behind: Any = cache._store.lower[0]
+        disk: Any = behind.inner
         real = disk.put
 
         def put(frames: Sequence[Frame], deadlines: Sequence[Deadline]) -> Any:
@@ -291,7 +292,8 @@ def test_a_failing_plug_in_does_not_fail_the_request() -> None:
 
 def test_a_writer_that_meets_any_error_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Cache(tmp_path) as cache:
-        disk: Any = cache._store.lower[0].inner
+        behind: Any = cache._store.lower[0]
+        disk: Any = behind.inner
         real = disk.put
         fate: list[BaseException] = [MemoryError("no room")]
 
