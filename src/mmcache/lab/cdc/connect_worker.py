@@ -55,15 +55,16 @@ def main(config_file: Path) -> None:
     )  # fmt: skip
     herder = _herder(config["worker"])
     name = config["connector"]["name"]
-    herder.putConnectorConfig(
-        name, _map(config["connector"]), False, jpype.JProxy(_CALLBACK, dict={"onCompletion": _complain})
-    )
-    threading.Thread(target=_report, args=(herder, name, Path(config["status"])), daemon=True).start()
+    herder.putConnectorConfig(name, _map(config["connector"]), False, _callback())
+    threading.Thread(target=_watch, args=(herder, name, Path(config["status"])), daemon=True).start()
     sys.stdin.buffer.read()
     os._exit(0)  # a stop in order would wait for tasks that wait for a broker; what matters is on disk already
 
 
-_CALLBACK = "org.apache.kafka.connect.util.Callback"
+def _callback() -> Any:
+    import jpype
+
+    return jpype.JProxy("org.apache.kafka.connect.util.Callback", dict={"onCompletion": _complain})
 
 
 def _complain(error: Any, _result: Any) -> None:
@@ -101,25 +102,29 @@ def _map(properties: dict[str, str]) -> Any:
     return made
 
 
-def _report(herder: Any, name: str, status: Path) -> None:
-    """Write what state connector and task are in, and restart a task that failed: as an operator's tool would do."""
+def _watch(herder: Any, name: str, status: Path) -> None:
+    """Write down the task's state, and restart one that failed: as an operator's tool does in production."""
     import jpype
 
-    errors = jpype.JClass("org.apache.kafka.connect.errors.NotFoundException")
+    absent = jpype.JClass("org.apache.kafka.connect.errors.NotFoundException")
+    task = jpype.JClass("org.apache.kafka.connect.util.ConnectorTaskId")(name, 0)
+    thread = jpype.JClass("java.lang.Thread").currentThread()  # one of Python's: it comes without a class loader
+    thread.setContextClassLoader(herder.plugins().delegatingLoader())
     said = ""
     while True:
         try:
-            found = herder.connectorStatus(name)
-            tasks = [(str(task.state()), str(task.trace() or "")) for task in found.tasks()]
-            now = json.dumps({"connector": str(found.connector().state()), "tasks": tasks})
-        except errors:
-            now = json.dumps({"connector": "ABSENT", "tasks": []})
+            states = [str(found.state()) for found in herder.connectorStatus(name).tasks()]
+        except absent:
+            states = []
+        now = states[0] if states else "STARTING"
         if now != said:
             fresh = status.with_suffix(".new")
             fresh.write_text(now, encoding="utf-8")
             os.replace(fresh, status)
             said = now
         time.sleep(_LOOK_SECONDS)
+        if now == "FAILED":
+            herder.restartTask(task, _callback())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from mmcache.lab.cdc.process import await_ready, kill, stop
 from mmcache.model.errors import AssetError
 
 SLOT, PUBLICATION, SIGNALS = "mmcache", "mmcache", "public.debezium_signal"
-_START_SECONDS = 120.0
+_START_SECONDS = 90.0
 _CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 
 
@@ -50,6 +50,8 @@ class Connector:
         self._signal_file = folder / "signals.json"
         self.prefix, self._schemas, self._transactions = prefix, schemas, transactions
         self._process: subprocess.Popen[bytes] | None = None
+        self._before: int | None = None
+        """What fed the one that was killed: the server may not have noticed yet."""
 
     @property
     def topics(self) -> list[str]:
@@ -70,6 +72,7 @@ class Connector:
         config_file = self._folder / "connector.json"
         config_file.write_text(json.dumps(config), encoding="utf-8")
         self._status.unlink(missing_ok=True)
+        self._before = self._postgres.follower(SLOT)
         command = [sys.executable, "-m", "mmcache.lab.cdc.connect_worker", str(config_file)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -77,15 +80,14 @@ class Connector:
 
     def follows(self) -> bool:
         """Whether its task runs, and reads the log of the database."""
-        return self.state() == "RUNNING" and self._postgres.followed(SLOT)
+        return self.state() == "RUNNING" and self._postgres.follower(SLOT) not in (None, self._before)
 
     def state(self) -> str:
         """Kafka Connect's word for the state of the task: RUNNING, FAILED, …; STARTING while there is none."""
         try:
-            tasks = json.loads(self._status.read_text(encoding="utf-8"))["tasks"]
+            return self._status.read_text(encoding="utf-8")
         except FileNotFoundError:
             return "STARTING"
-        return str(tasks[0][0]) if tasks else "STARTING"
 
     def kill(self) -> None:
         """SIGKILL it. The replication slot keeps what it has not confirmed."""
@@ -111,6 +113,7 @@ class Connector:
             "bootstrap.servers": self._broker.address,
             "offset.storage.file.filename": str(self._folder / "positions"),
             "offset.flush.interval.ms": "500",
+            "offset.flush.timeout.ms": "1000",
             "key.converter": _CONVERTER,
             "value.converter": _CONVERTER,
             "key.converter.schemas.enable": str(self._schemas).lower(),
@@ -133,6 +136,7 @@ class Connector:
             "plugin.name": "pgoutput",
             "slot.name": SLOT,
             "slot.drop.on.stop": "false",
+            "slot.retry.delay.ms": "500",
             "publication.name": PUBLICATION,
             "publication.autocreate.mode": "disabled",
             "table.include.list": ",".join(self._tables),

@@ -125,9 +125,10 @@ class Postgres:
         finally:
             connection.close()
 
-    def followed(self, slot: str) -> bool:
-        """Whether somebody reads this replication slot just now."""
-        return self.run(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{slot}' AND active") != []
+    def follower(self, slot: str) -> int | None:
+        """The server's process that feeds whoever reads this replication slot; None = nobody does."""
+        found = self.run(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{slot}' AND active")
+        return int(found[0][0]) if found else None
 
     def _answers(self) -> bool:
         try:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mmcache.lab.cdc.stages import Stages
+from mmcache.lab.cdc.tail import Tail
 
 _QUIET_SECONDS, _LONGEST_SECONDS = 1.5, 20.0
 
@@ -96,51 +99,29 @@ def main(folder: Path) -> None:
 
 
 def _messages(stages: Stages, brief: bool) -> list[dict[str, Any]]:
-    from confluent_kafka import Consumer, TopicPartition
-
-    settings = {"bootstrap.servers": stages.broker.address, "group.id": "record", "fetch.wait.max.ms": 5}
-    consumer = Consumer(settings | {"auto.offset.reset": "earliest"})
     topics = [*stages.connector.topics, "shop.transaction", "shop.message", "__debezium-heartbeat.shop"]
-    consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
-    try:
-        messages = _drain(consumer, "snapshot")
+    with Tail(stages.broker.address, topics) as tail:
+        messages = _drain(tail, "snapshot")
         for step in _BRIEF if brief else STEPS:
-            statements = STEPS[step]
-            stages.postgres.run(*statements)
+            stages.postgres.run(*STEPS[step])
             if step == "incremental snapshot":
                 stages.connector.snapshot("public.products", name="again")
-            messages += _drain(consumer, step)
-        return messages
-    finally:
-        consumer.close()
+            messages += _drain(tail, step)
+    return messages
 
 
-def _drain(consumer: Any, step: str) -> list[dict[str, Any]]:
+def _drain(tail: Tail, step: str) -> list[dict[str, Any]]:
     """All that comes until nothing but heartbeats came for a while; of heartbeats one."""
-    import time
-
-    found: list[dict[str, Any]] = []
-    beats: list[dict[str, Any]] = []
-    end, last = time.monotonic() + _LONGEST_SECONDS, time.monotonic()
-    while time.monotonic() < end and time.monotonic() - last < _QUIET_SECONDS:
-        message = consumer.poll(0.1)
-        if message is None or message.error() is not None:
-            continue
-        seen = {
-            "step": step, "topic": message.topic(), "partition": message.partition(), "offset": message.offset(),
-            "timestamp": message.timestamp()[1], "key": _text(message.key()), "value": _text(message.value()),
-            "headers": [[name, _text(value)] for name, value in message.headers() or ()],
-        }  # fmt: skip
-        if message.topic().startswith("__debezium-heartbeat"):
-            beats.append(seen)
+    found, beats, last = [], [], time.monotonic()
+    for message in tail.messages(_LONGEST_SECONDS, _LONGEST_SECONDS):
+        if message.topic.startswith("__debezium-heartbeat"):
+            beats.append(message)
+            if time.monotonic() - last > _QUIET_SECONDS:
+                break
         else:
-            found.append(seen)
+            found.append(message)
             last = time.monotonic()
-    return found + (beats[:1] if step == "snapshot" else [])
-
-
-def _text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8")
+    return [{"step": step, **asdict(message)} for message in [*found, *(beats[:1] if step == "snapshot" else [])]]
 
 
 if __name__ == "__main__":
