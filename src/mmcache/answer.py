@@ -80,6 +80,11 @@ class Answers:
         """What is stored, to be compared: neither counted nor a use."""
         return self._store.find([key], counted=False)[0]
 
+    def keep(self, key: Key, value: Any, *, cost: float, ttl: float | None) -> None:
+        """Store what every process finds out alike, so that nobody need be told."""
+        if self.mode == "on" and not isinstance(key, VoidKey):
+            self._store.put(key, self._scopes.require(key), value, cost=cost, ttl=ttl, done=nothing)
+
     def count(self, key: Key, look: Lookup) -> Lookup:
         """Count and log the outcome of a lookup."""
         if look.make is None:

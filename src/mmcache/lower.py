@@ -104,13 +104,17 @@ class Lower:
         """The key of identified content that also rests on `rows`; a `VoidKey` while nobody can say what state they are
         in. Raises `SettingsError` for rows without a shared tier."""
         if rows:
-            if self.shared is None:
-                raise SettingsError("what changes in a database is heard through the shared tier: Cache(shared=…)")
-            mixed = self.shared.mix(digest, scope.salt, [rows] if isinstance(rows, Row) else rows)
+            mixed = self.mix(digest, scope.salt, [rows] if isinstance(rows, Row) else rows)
             if isinstance(mixed, MissReason):
                 return VoidKey.of(scope.digest, mixed)
             digest = mixed
         return Key(scope.digest, digest, region.digest(scope.salt) if region else WHOLE)
+
+    def mix(self, digest: bytes, salt: bytes, rows: Sequence[Row]) -> bytes | MissReason:
+        """See `Shared.mix`. Raises `SettingsError` without a shared tier."""
+        if self.shared is None:
+            raise SettingsError("what changes in a database is heard through the shared tier: Cache(shared=…)")
+        return self.shared.mix(digest, salt, rows)
 
     def tell_sources(self, sources: Sequence[bytes]) -> None:
         """Make other hosts forget answers that rest on `sources`. Raises `TierError`: tell it again."""

@@ -19,7 +19,6 @@ from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.editions import Editions
 from mmcache.tiers.valkey.feed import Feed, News
-from mmcache.tiers.valkey.leases import SharedClaims
 from mmcache.tiers.valkey.news import NewsReader
 from mmcache.tiers.valkey.tier import ValkeyTier
 from mmcache.tiers.write_behind import WriteBehind
@@ -53,26 +52,27 @@ class Shared:
         """
         self._emit, self._hear, self._heard = emit, hear, heard
         self.client = Client(settings, clock=clock, emit=emit)
-        self._require_same_secret(settings, secret)
-        self.claims = SharedClaims(self.client, settings, clock=clock, emit=emit)
-        self.valkey = ValkeyTier(self.client, settings, clock=clock, emit=emit, claims=self.claims)
+        self._require_same_secret(secret)
+        self.valkey = ValkeyTier(settings, client=self.client, clock=clock, emit=emit)
+        self.claims = self.valkey.claims
         self.tier = WriteBehind(
             self.valkey, backlog_bytes=settings.backlog_bytes, emit=emit, clock=clock, catch_up=catch_up,
-            sequence=sequence,
+            sequence=sequence, mark=self.valkey.tokens.mark,
         )  # fmt: skip
         self._origin = _origin(root)
-        self._feed = Feed(self.client, settings, self._origin)
+        self._feed = Feed(self.client, self._origin)
         self._untold: set[Key] = set()
         self._lock = Lock()
         self.news = NewsReader(
             self.client, settings, self._feed, clock=clock, on_news=self._on_news, on_gap=self._on_gap, emit=emit,
             on_heard=self._tell_the_untold, memory=None if root is None else root / "news",
         )  # fmt: skip
-        self._editions = Editions(self.client, settings, self.news.heard)
+        self._editions = Editions(self.client, self.news.heard)
         self._ids = RowIds(secret)
 
-    def _require_same_secret(self, settings: SharedSettings, secret: bytes) -> None:
-        key = settings.prefix.encode() + b"{realm}"
+    def _require_same_secret(self, secret: bytes) -> None:
+        prefix = self.client.address.prefix
+        key = prefix.encode() + b"{realm}"
         mine = blake3(secret, derive_key_context="mmcache 2026 shared realm fingerprint v1").digest(length=16)
         (reply,) = self.client.ask([Request(key, _SAME.words([key], [mine]))])
         if isinstance(reply, Down | Refusal):
@@ -80,7 +80,7 @@ class Shared:
         elif bytes(reply) != mine:
             self.client.close()
             raise SettingsError(
-                f"caches with another secret share the prefix {settings.prefix!r}: nothing would ever be found. Give "
+                f"caches with another secret share the prefix {prefix!r}: nothing would ever be found. Give "
                 "all hosts the same secret (copy the file realm.key of one, or pass secret=), or take another prefix"
             )
 
@@ -150,7 +150,6 @@ class Shared:
     def close(self) -> None:
         """After the tier, and after the news: close the connections."""
         self._tell_the_untold()
-        self.claims.close()
         self.client.close()
 
 

@@ -271,7 +271,7 @@ class Store:
             return False
         if refused is None:
             owed.forgive(key)
-        else:
+        elif refused is not RefuseReason.INVALIDATED:  # then what the tier holds is newer
             owed.refused(key)
         return self._report(key, tier, refused, facts)
 

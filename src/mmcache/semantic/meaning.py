@@ -59,7 +59,7 @@ class Meaning:
         content = (semantic or Semantic()).content
         self._identifier = Identifier(
             cache.scopes, cache.memo, content, ledger.editions(), ledger.epoch(),
-            lambda why: cache.events.emit(Failed("semantic", why)),
+            tell=lambda why: cache.events.emit(Failed("semantic", why)), rows=cache.below.mix,
         )  # fmt: skip
         self.planner = None
         if semantic is not None:

@@ -13,9 +13,11 @@ from mmcache.keys.arguments import canonical_arguments
 from mmcache.keys.content import Content, ContentOptions, identify
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.model.errors import InvalidInputError
+from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.model.memo import Memo
 from mmcache.model.signature import Signature
+from mmcache.rows import Row
 from mmcache.scopes import Scope, Scopes
 
 Source = tuple[str, str]
@@ -57,6 +59,8 @@ class Prompt:
     """Names of what was retrieved, or name → content or version. Content counts exactly, and so does the order."""
     version: str = ""
     """Of the prompt template."""
+    rows: Sequence[Row] = ()
+    """Database rows that the answer rests on; see `rows.Row`."""
     other: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the answer depends on."""
 
@@ -80,7 +84,7 @@ class Prompt:
 
 _TAKES: Final[tuple[tuple[tuple[str, ...], tuple[type, ...], str], ...]] = (
     (("text", "version"), (str,), "a string"),
-    (("pictures", "sounds"), (list, tuple), "a list, also of one"),
+    (("pictures", "sounds", "rows"), (list, tuple), "a list, also of one"),
     (("tools",), (list, tuple, type(None)), "a list of names or descriptions"),
     (("documents",), (list, tuple, Mapping), "a list of names, or a mapping of names to contents or versions"),
     (("sampling", "other"), (Mapping,), "a mapping"),
@@ -127,6 +131,10 @@ def _tell_nobody(why: str) -> None:
     pass
 
 
+def _no_rows(digest: bytes, salt: bytes, rows: Sequence[Row]) -> bytes | MissReason:
+    raise InvalidInputError("a Prompt with rows= needs a cache with a shared tier")
+
+
 @dataclass
 class Identifier:
     """How the prompts of one cache are identified."""
@@ -139,6 +147,8 @@ class Identifier:
     reach for good, in every tier and after any restart."""
     epoch: bytes = b""
     """Other where editions were lost: see `Ledger.epoch`."""
+    rows: Callable[[bytes, bytes, Sequence[Row]], bytes | MissReason] = _no_rows
+    """See `Lower.mix`."""
     tell: Callable[[str], None] = _tell_nobody
     """Told why the cache steps aside: which part of a prompt is unknown."""
 
@@ -171,6 +181,12 @@ class Identifier:
             return None
         counts = framed(form, len(pictures).to_bytes(4, "big"), len(sounds).to_bytes(4, "big"))
         exact = _digest(salt, "exact", counts, rest, self.changed(named), self.epoch)
+        if prompt.rows:
+            mixed = self.rows(exact, salt, prompt.rows)
+            if isinstance(mixed, MissReason):
+                self.tell(f"stepping aside, for nobody can say what state its rows are in: {mixed}")
+                return None
+            exact = mixed
         parts = [part.digest for part in (*pictures, *sounds)]
         key = answer_key(scope.digest, salt, exact, words.digest, parts, self.changed(media))
         sources = (*named, *media)

@@ -124,7 +124,7 @@ def open_link(config: SyncConfig, *, clock: Clock | None = None) -> tuple[Client
         raise SettingsError(f"there is no secret_file {path}; copy realm.key out of the folder of a cache that shares")
     secret = load_secret(path)
     client, keeper, settings = keeper_of(config.settings, clock=clock)
-    publisher = Publisher(client, settings, replicas=config.replicas)
+    publisher = Publisher(client, replicas=config.replicas)
     return client, Link(
         publisher, keeper, RowIds(secret), partial(_require_same_secret, client, settings.prefix, secret)
     )

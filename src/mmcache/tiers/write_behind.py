@@ -33,7 +33,9 @@ class WriteBehind:
         clock: Clock | None = None,
         catch_up: Callable[[], int] = lambda: 0,
         sequence: Callable[[], int] = lambda: 0,
+        mark: Callable[[Frame], Frame] = lambda frame: frame,
     ) -> None:
+        """`mark`: what a frame is to carry on its way, made when it is put."""
         self.name = inner.name
         self.inner = inner
         self.refused = 0
@@ -41,7 +43,7 @@ class WriteBehind:
         self._backlog_bytes = backlog_bytes
         self._emit = emit
         self._clock = clock or SystemClock()
-        self._catch_up, self._sequence = catch_up, sequence
+        self._catch_up, self._sequence, self._mark = catch_up, sequence, mark
         self.caught_up = 0
         """Invalidations up to this sequence number were applied before the running batch was taken."""
         self._closed = False
@@ -79,7 +81,7 @@ class WriteBehind:
                 if old is not None:
                     self._pending_bytes -= old[0].size
                     done = _both(old[2], done)  # what waits for the older value waits for this one
-                self._queue(frame, deadline, done)
+                self._queue(self._mark(frame), deadline, done)
         if reason is not None:
             # An older value must not outlive its replacement that was refused.
             self.drop([frame.key])
@@ -154,8 +156,9 @@ class WriteBehind:
                 for key, reason in zip(batch, self.inner.put(frames, deadlines), strict=True):
                     if reason is None:
                         self.owed.forgive(key)
-                    else:
+                    elif reason is not RefuseReason.INVALIDATED:  # then what the tier holds is newer
                         self.owed.refused(key)
+                    if reason is not None:
                         self._emit(Refused(key, self.name, reason))
             except Exception as error:  # noqa: BLE001 - whatever a tier raises, the thread goes on
                 self.owed.add(batch)

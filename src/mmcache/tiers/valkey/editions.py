@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from mmcache.forks import Lock
 from mmcache.model.errors import TierError
 from mmcache.model.event import MissReason
-from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.feed import Feed
 
@@ -59,8 +58,8 @@ def edition_key(prefix: str, source: bytes) -> bytes:
 class Editions:
     """What one process knows of editions. It may go by that while it hears the news (`heard`), and no longer."""
 
-    def __init__(self, client: Client, settings: SharedSettings, heard: Callable[[], bool]) -> None:
-        self._client, self._prefix, self._heard = client, settings.prefix, heard
+    def __init__(self, client: Client, heard: Callable[[], bool]) -> None:
+        self._client, self._prefix, self._heard = client, client.address.prefix, heard
         self._lock = Lock()
         self._known: OrderedDict[bytes, bytes] = OrderedDict()
         self._turn = 0
@@ -115,13 +114,11 @@ class Editions:
 class Publisher:
     """Moves editions, and tells every process. Idempotent: what cannot be confirmed is applied again."""
 
-    def __init__(
-        self, client: Client, settings: SharedSettings, *, replicas: int = 0, wait_seconds: float = 1.0
-    ) -> None:
+    def __init__(self, client: Client, *, replicas: int = 0, wait_seconds: float = 1.0) -> None:
         """replicas: so many must have each change before it counts, so that the death of a primary loses none.
         wait_seconds: how long they are waited for."""
-        self.client, self._prefix = client, settings.prefix
-        self._feed = Feed(client, settings, origin=b"")
+        self.client, self._prefix = client, client.address.prefix
+        self._feed = Feed(client, origin=b"")
         self._replicas, self._wait_ms = replicas, max(1, round(wait_seconds * 1000))
 
     def apply(self, changes: Sequence[Change]) -> None:

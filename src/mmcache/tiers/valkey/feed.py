@@ -13,7 +13,6 @@ from typing import Any
 
 from mmcache.model.errors import TierError
 from mmcache.model.key import Key
-from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 
 LENGTH = 10_000
@@ -59,9 +58,9 @@ class News:
 class Feed:
     """Tells the news, and parses them."""
 
-    def __init__(self, client: Client, settings: SharedSettings, origin: bytes) -> None:
+    def __init__(self, client: Client, origin: bytes) -> None:
         self._client, self._origin = client, origin
-        self.key = settings.prefix.encode() + b"{news}"
+        self.key = client.address.prefix.encode() + b"{news}"
 
     def tell(self, *, keys: Sequence[Key] = (), sources: Sequence[bytes] = (), answers: Sequence[bytes] = ()) -> None:
         """Append entries. Raises `TierError` when the server did not take all; telling again is harmless."""
@@ -74,7 +73,7 @@ class Feed:
         self._append([b"", b"", b""], break_off=b"!")
 
     def _append(self, parts: Sequence[bytes], break_off: bytes = b"") -> None:
-        arguments = [LENGTH, secrets.token_bytes(_NAME_BYTES), self._origin, *parts, break_off]
+        arguments: list[int | bytes] = [LENGTH, secrets.token_bytes(_NAME_BYTES), self._origin, *parts, break_off]
         (reply,) = self._client.ask([Request(self.key, _TELL.words([self.key], arguments))])
         if isinstance(reply, Refusal | Down):
             raise TierError(f"other hosts were not told of a change: {reply}")
