@@ -21,6 +21,16 @@ LARGE = bytes(range(256)) * 8192
 """2 MiB."""
 
 
+_opened: list[Client] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_in_the_end() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def get(key: bytes) -> Request:
     return Request(key, ("GET", key))
 
@@ -30,7 +40,9 @@ def put(key: bytes, value: bytes) -> Request:
 
 
 def client(url: str, **more: Any) -> Client:
-    return Client(SharedSettings(url, **{"timeout_seconds": 5.0, **more}), clock=SystemClock())
+    asker = Client(SharedSettings(url, **{"timeout_seconds": 5.0, **more}), clock=SystemClock())
+    _opened.append(asker)
+    return asker
 
 
 def found() -> tuple[Binary, ...]:
