@@ -163,9 +163,10 @@ class Fill:
         try:
             with ExitStack() as ends:
                 claims: dict[Key, Released] = {}
-                for key, flight in led.items():
+                won = [True] * len(led) if self._claims is None else self._claims.acquire_all(list(led))
+                for (key, flight), mine_now in zip(led.items(), won, strict=True):
                     ends.enter_context(leading(flight))
-                    if self._claims is None or self._claims.acquire(key):
+                    if mine_now:
                         claims[key] = ends.enter_context(Released(self._claims, flight))
                 for key, look in zip(
                     led, self._store.find(list(led), counted=False), strict=True

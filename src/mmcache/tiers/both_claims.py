@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mmcache.model.key import Key
 from mmcache.tiers.base import Claims
 
@@ -24,6 +26,18 @@ class BothClaims:
             if not won:
                 self.near.release(key)
         return won
+
+    def acquire_all(self, keys: Sequence[Key]) -> list[bool]:
+        """The same for many."""
+        near = [key for key, won in zip(keys, self.near.acquire_all(keys), strict=True) if won]
+        held: set[Key] = set()
+        try:
+            held = {key for key, won in zip(near, self.far.acquire_all(near), strict=True) if won}
+        finally:
+            for key in near:
+                if key not in held:
+                    self.near.release(key)
+        return [key in held for key in keys]
 
     def release(self, key: Key) -> None:
         """Give both back."""

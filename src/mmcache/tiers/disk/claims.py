@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import xxhash
@@ -56,6 +57,10 @@ class FileClaims:
                     self._usable = False
             self._held.add(byte)
             return True
+
+    def acquire_all(self, keys: Sequence[Key]) -> list[bool]:
+        """See `Claims.acquire_all`."""
+        return [self.acquire(key) for key in keys]
 
     def release(self, key: Key) -> None:
         """Give the claim back; a claim that is not held is no error."""
