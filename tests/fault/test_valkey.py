@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -228,4 +228,4 @@ def test_a_head_survives_the_wire() -> None:
     encoded = record.encode(frame.header)
     assert encoded is not None
     assert names_in(encoded + b"frame") == ("nul\0", "default", "model-1", "tensor")
-    assert Record.decode(encoded) == replace(record, length=len(encoded))
+    assert Record.decode(encoded) == msgspec.structs.replace(record, length=len(encoded))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 
 import msgspec
 import xxhash
@@ -36,8 +35,7 @@ _NAMES_AT = _FIXED.size + _BODY.size
 _decode_names = msgspec.msgpack.Decoder(tuple[str, str, str, str]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """The head of a stored value."""
 
     machine: bytes

@@ -20,7 +20,7 @@ from mmcache.tiers.valkey.fence import Tokens
 from mmcache.tiers.valkey.names import Names, chunk_names
 from mmcache.tiers.valkey.record import Record
 from mmcache.tiers.valkey.replies import Down, Refusal
-from mmcache.tiers.valkey.scripts import COMMIT, DROP
+from mmcache.tiers.valkey.scripts import COMMIT, DROP, RELEASE
 from mmcache.tiers.valkey.watch import ClockWatch
 from mmcache.tiers.valkey.words import Request
 
@@ -45,11 +45,13 @@ Why = tuple[RefuseReason, str]
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What stores one frame: commands, of which the last says what became of it."""
+    """What stores one frame: commands, of which the last says what became of it; or what gives its lease back."""
 
     requests: list[Request]
     size: int
     token: bytes
+    refused: Why | None = None
+    """Why it is not stored, whatever the server says."""
 
 
 class Writer:
@@ -121,10 +123,11 @@ class Writer:
                 frame.header
             )
         size = len(head or b"") + len(prefix) + len(payload)
-        if head is None or size > self._largest:
-            self._tokens.settled(frame.key, token)  # its lease ends by itself
-            return RefuseReason.UNSUPPORTED if head is None else RefuseReason.TOO_LARGE
         block = self._names.block(frame.key)
+        if head is None:
+            return self._hopeless(block, token, RefuseReason.UNSUPPORTED, "its names are too long")
+        if size > self._largest:
+            return self._hopeless(block, token, RefuseReason.TOO_LARGE, f"{size} bytes")
         if cut.count:
             value = head + prefix
             staged = chunk_names(block[0], cut.chunk_id, cut.count)
@@ -140,6 +143,11 @@ class Writer:
         words = COMMIT.words((*block, *staged), (token, self._left(deadline), value))
         return _Put([*requests, Request(block[0], words)], size, token)
 
+    @staticmethod
+    def _hopeless(block: Sequence[bytes], token: bytes, reason: RefuseReason, why: str) -> _Put:
+        lease = [Request(block[0], RELEASE.words(block, (token,)))] if token else []
+        return _Put(lease, 0, token, (reason, why))
+
     def _left(self, deadline: Deadline) -> int:
         """Milliseconds after which the server may collect a block; 0 = never."""
         left = math.inf if deadline is None else deadline - self._monotonic()
@@ -148,7 +156,8 @@ class Writer:
     def _send(self, frames: Sequence[Frame], some: Sequence[tuple[int, _Put]], refused: list[Why | None]) -> None:
         replies = iter(self._watch.ask([request for _, put in some for request in put.requests]))
         for place, put in some:
-            refused[place] = _judged([next(replies) for _ in put.requests])
+            judged = [next(replies) for _ in put.requests]
+            refused[place] = put.refused or _judged(judged)
             self._tokens.settled(frames[place].key, put.token)
 
     def drop(self, keys: Sequence[Key]) -> int:
