@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mmcache.model.errors import TierError
 from mmcache.settings import SharedSettings
@@ -28,9 +28,8 @@ _HINTS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Where a server listens."""
+class Node(NamedTuple):
+    """Where a server listens. (A tuple, since its hash is asked for once a request.)"""
 
     host: str
     port: int
