@@ -18,6 +18,7 @@ class Certificates:
     """PEM files of a server, of the authority that vouches for it, and of an authority that vouches for nobody."""
 
     authority: Path
+    authority_key: Path
     certificate: Path
     key: Path
     client_certificate: Path
@@ -35,18 +36,26 @@ class Certificates:
         ]  # fmt: skip
 
 
-def certificates(folder: Path, host: str = "127.0.0.1", *, ask_clients: bool = False) -> Certificates:
+def certificates(
+    folder: Path, host: str = "127.0.0.1", *, ask_clients: bool = False, by: Certificates | None = None
+) -> Certificates:
     """Make them in `folder`, for a server at `host`; give another host for one whose name does not match.
 
-    Raises `AssetError` where the package `cryptography` is missing.
+    `by`: whose authority vouches for them too; by default one of their own. Raises `AssetError` where the package
+    `cryptography` is missing.
     """
     try:
         from cryptography import x509
+        from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
         raise AssetError("no certificates without a package: pip install 'mmcache[crypto]'") from error
     folder.mkdir(parents=True, exist_ok=True)
-    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server", "client", "stranger")}
+    keys: dict[str, Any] = {
+        name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server", "client", "stranger")
+    }
+    if by is not None:
+        keys["authority"] = serialization.load_pem_private_key(by.authority_key.read_bytes(), None)
     at = x509.IPAddress(ipaddress.ip_address(host)) if host[:1].isdigit() or ":" in host else x509.DNSName(host)
     own = {name: _signed(name, keys[name], name, keys[name], None) for name in ("authority", "stranger")}
     own |= {name: _signed(name, keys[name], "authority", keys["authority"], at) for name in ("server", "client")}
@@ -54,8 +63,8 @@ def certificates(folder: Path, host: str = "127.0.0.1", *, ask_clients: bool = F
         _write(folder / f"{name}.crt", certificate)
         _write(folder / f"{name}.key", keys[name])
     return Certificates(
-        folder / "authority.crt", folder / "server.crt", folder / "server.key", folder / "client.crt",
-        folder / "client.key", folder / "stranger.crt", ask_clients,
+        folder / "authority.crt", folder / "authority.key", folder / "server.crt", folder / "server.key",
+        folder / "client.crt", folder / "client.key", folder / "stranger.crt", ask_clients,
     )  # fmt: skip
 
 
