@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -76,18 +77,19 @@ def run(
 
 
 class Teller:
-    """Lines on stderr; the same line not again and again."""
+    """Lines on stderr; the same line, or one that differs in numbers only, not again and again."""
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
 
     def __call__(self, line: str) -> None:
         now = time.monotonic()
-        if now - self._told.get(line, float("-inf")) < REPEAT_SECONDS:
+        kind = re.sub(r"[0-9]+", "#", line)
+        if now - self._told.get(kind, float("-inf")) < REPEAT_SECONDS:
             return
         if len(self._told) > 1000:
             self._told.clear()
-        self._told[line] = now
+        self._told[kind] = now
         print(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} mmcache sync: {line}", file=sys.stderr, flush=True)
 
 
@@ -169,7 +171,7 @@ def dead(
 
     Example: mmcache sync dead --config sync.yaml --retry 1796000000000-0
     """
-    from mmcache.sync.dead import LENGTH, DeadLetters
+    from mmcache.sync.dead import DeadLetters
     from mmcache.sync.link import keeper_of
 
     if retry is not None and drop is not None:
@@ -180,12 +182,15 @@ def dead(
         letters = DeadLetters(keeper)
         if retry is not None:
             moved = _retry(config, letters.find(retry))
-            letters.drop([retry])
+            letters.drop(retry)
             show(speak, {"retried": retry, "moved": moved}, lambda: grid(f"{retry}: {moved} sources moved", (), ()))
             return Exit.DONE
         if drop is not None:
-            ids = [one.id for one in letters.latest(2 * LENGTH)] if drop == "all" else [letters.find(drop).id]
-            dropped = letters.drop(ids)
+            if drop == "all":
+                dropped = letters.drop_all()
+            else:
+                dropped = 1
+                letters.drop(letters.find(drop).id)
             show(speak, {"dropped": dropped}, lambda: grid(f"{dropped} dropped", (), ()))
             return Exit.DONE
         found, total = letters.latest(count), letters.count()

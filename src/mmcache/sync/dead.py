@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ LENGTH = 10_000
 """About so many are kept, the latest."""
 LARGEST_BYTES = 64 << 10
 """Of a payload; a longer one is cut, and cannot be retried."""
-_AT_ONCE = 500
+_PAGE = 50
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,14 @@ class DeadLetters:
 
     def latest(self, count: int) -> list[DeadLetter]:
         """The latest first."""
-        return _letters(self._keeper.ask(NAME, "XREVRANGE", "+", "-", "COUNT", count))
+        found: list[DeadLetter] = []
+        while len(found) < count:
+            before = f"({found[-1].id}" if found else "+"
+            some = _letters(self._keeper.ask(NAME, "XREVRANGE", before, "-", "COUNT", min(_PAGE, count - len(found))))
+            if not some:
+                break
+            found += some
+        return found
 
     def find(self, id: str) -> DeadLetter:
         """The one of that id. Raises `SyncError` where there is none."""
@@ -71,10 +77,15 @@ class DeadLetters:
             raise SyncError(f"there is no dead letter {id}; `mmcache sync dead` lists them")
         return found[0]
 
-    def drop(self, ids: Sequence[str]) -> int:
-        """Remove them; how many were there."""
-        starts = range(0, len(ids), _AT_ONCE)
-        return sum(int(self._keeper.ask(NAME, "XDEL", *ids[start : start + _AT_ONCE])) for start in starts)
+    def drop(self, id: str) -> None:
+        """Remove one."""
+        self._keeper.ask(NAME, "XDEL", id)
+
+    def drop_all(self) -> int:
+        """Remove all; how many there were."""
+        count = self.count()
+        self._keeper.ask(NAME, "UNLINK")
+        return count
 
 
 def _is_id(text: str) -> bool:

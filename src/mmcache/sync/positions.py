@@ -66,13 +66,10 @@ def digest_of(message: Message) -> str:
     return blake3(b"".join(b"-" if p is None else b"%d:" % len(p) + p for p in parts)).hexdigest(length=12)
 
 
-def doubt(
-    position: Position | None, topic_id: str | None, low: int, high: int, found: tuple[int, str] | None
-) -> Doubt | None:
-    """Whether the log is another one than the position was in, or has a gap after it; None = read on.
+def doubt(position: Position | None, topic_id: str | None, low: int, high: int) -> Doubt | None:
+    """Whether the log is another one than the position was in, or has a gap after it; None = its mark may tell.
 
-    low, high: the first offset that is there, the next to be written. found: offset and digest of the first message
-    from the mark's offset on; None where none was found.
+    low, high: the first offset that is there, the next to be written.
     """
     if position is None:
         return Doubt.UNKNOWN
@@ -80,12 +77,15 @@ def doubt(
         return Doubt.ANOTHER_TOPIC
     if high < position.offset:
         return Doubt.SHORTER
-    if low > position.offset:
-        return Doubt.TRIMMED
+    return Doubt.TRIMMED if low > position.offset else None
+
+
+def doubt_by_mark(position: Position, topic_id: str | None, first: Message | None) -> Doubt | None:
+    """The same by the last message that was applied. first: from the mark's offset on; None where none was found."""
     if position.mark is None:
         return None
-    if found is not None and found[0] == position.mark[0]:
-        return None if found[1] == position.mark[1] else Doubt.OTHER_MESSAGES
+    if first is not None and first.offset == position.mark[0]:
+        return None if digest_of(first) == position.mark[1] else Doubt.OTHER_MESSAGES
     # compaction or retention took the message away: then the topic's id must do
     return None if topic_id is not None and topic_id == position.topic_id else Doubt.OTHER_MESSAGES
 

@@ -21,7 +21,7 @@ from mmcache.sync.log import Log, Topics, lag
 from mmcache.sync.mapped import Mapped
 from mmcache.sync.mapping import SyncConfig, tables_of
 from mmcache.sync.moves import Mover
-from mmcache.sync.positions import Doubt, Partition, Position, Positions, digest_of, doubt, named, restarted
+from mmcache.sync.positions import Doubt, Partition, Position, Positions, doubt, doubt_by_mark, named, restarted
 from mmcache.sync.refresh import Refresher, Refreshes
 from mmcache.sync.status import BEAT_SECONDS, Report, Status
 from mmcache.tiers.valkey.editions import ANEW, Change
@@ -166,27 +166,21 @@ class Runner:
         """Read `owned`; `fresh` only after it is known that nothing was missed. False = ask again soon."""
         if self._config.kafka.share:  # another runner may have read them meanwhile
             self.positions |= self._positions_kept.load()
-        marks = {p: self.positions[p].mark for p in fresh if p in self.positions}
-        asked = {p: mark[0] for p, mark in marks.items() if mark is not None}
-        found = self._log.first_from(asked) if asked else {}
-        placed: dict[Partition, Position] = {}
-        doubts: dict[Partition, Doubt] = {}
+        identities = {p: topics.topics[p[0]].identity for p in fresh}
+        ends: dict[Partition, tuple[int, int]] = {}
         for partition in sorted(fresh):
-            ends = self._log.ends(partition)
-            if ends is None:
+            found = self._log.ends(partition)
+            if found is None:
                 return False
-            identity = topics.topics[partition[0]].identity
-            position = self.positions.get(partition)
-            message = found.get(partition)
-            first = None if message is None else (message.offset, digest_of(message))
-            why = doubt(position, identity, *ends, first)
-            if why is None:
-                assert position is not None
-                placed[partition] = named(position, identity, topics.cluster)
-                continue
-            doubts[partition] = why
-            offset = ends[1] if self._config.kafka.start == "end" else ends[0]
-            placed[partition] = named(restarted(position, offset), identity, topics.cluster)
+            ends[partition] = found
+        doubts = self._doubts(identities, ends)
+        placed: dict[Partition, Position] = {}
+        for partition in fresh:
+            position, identity = self.positions.get(partition), identities[partition]
+            if position is None or partition in doubts:
+                offset = ends[partition][1 if self._config.kafka.start == "end" else 0]
+                position = restarted(position, offset)
+            placed[partition] = named(position, identity, topics.cluster)
         if doubts:
             self._move_all(doubts)
         self._positions_kept.save(placed)
@@ -194,6 +188,25 @@ class Runner:
         self._log.begin({partition: self.positions[partition].offset for partition in owned})
         self._reading = owned
         return True
+
+    def _doubts(
+        self, identities: Mapping[Partition, str | None], ends: Mapping[Partition, tuple[int, int]]
+    ) -> dict[Partition, Doubt]:
+        found: dict[Partition, Doubt] = {}
+        marks: dict[Partition, int] = {}
+        for partition, (low, high) in ends.items():
+            position = self.positions.get(partition)
+            why = doubt(position, identities[partition], low, high)
+            if why is not None:
+                found[partition] = why
+            elif position is not None and position.mark is not None:
+                marks[partition] = position.mark[0]
+        firsts = self._log.first_from(marks) if marks else {}
+        for partition in marks:
+            why = doubt_by_mark(self.positions[partition], identities[partition], firsts.get(partition))
+            if why is not None:
+                found[partition] = why
+        return found
 
     def _move_all(self, doubts: Mapping[Partition, Doubt]) -> None:
         """What was missed is not known: all tables of these topics move. Raises `TierError`."""
