@@ -55,12 +55,17 @@ class ValkeyTier:
 
     **Rights.** A tenant's user needs no more than its prefix and these commands::
 
-        user NAME on >PASSWORD resetchannels ~PREFIX* -@all +getrange +set +strlen +scan +unlink +eval +evalsha \\
-            +exists +get +rename +pexpire +persist +time +auth +hello +select +readonly +cluster|slots +role
+        user NAME on >PASSWORD resetchannels ~PREFIX* -@all +get +getrange +set +strlen +exists +rename +pexpire \\
+            +persist +unlink +eval +evalsha +time +scan +auth +select +role +readonly +asking +cluster|slots \\
+            +expire +xadd +xread +xrevrange +hset +hgetall +sadd +smembers
 
-    `scan` lists the names of all prefixes, though not their values: leave it out (`mmcache stats` and `purge` need it)
-    where names must not be seen. They tell nothing: keys are keyed digests, which nobody can guess or compute without
-    the tenant's secret. What the user may not read is missed as `denied`.
+    The last line is for a whole `Cache(shared=…)`: news, rows, rollouts. `scan` lists the names of all prefixes, though
+    not their values: leave it out where names must not be seen, and `scan()` fails, `stats()` counts no blocks. Names
+    tell nothing: keys are keyed digests, which nobody can compute without the tenant's secret. What a user may not read
+    is missed as `denied`.
+
+    **A failover** to a replica may lose what its primary did last: puts, and drops too. Rows are safe from that (see
+    `editions`); else give blocks a deadline.
     """
 
     name = "valkey"
