@@ -13,7 +13,8 @@ from mmcache.model.errors import PoisonError
 from mmcache.sync.envelope import Message, RowChange, SchemaChange, Skipped, Tombstone, read
 from mmcache.sync.mapping import Table, tables_of
 from mmcache.sync.moves import Move, Mover
-from mmcache.sync.positions import Doubt, Partition, Position, digest_of, place
+from mmcache.sync.positions import Doubt, Partition, Position, digest_of
+from mmcache.sync.versions import Database, place
 from mmcache.tiers.valkey.editions import ANEW, Change
 
 
@@ -27,8 +28,10 @@ class Batch:
     poison: list[tuple[str, Message]] = field(default_factory=list)
     """Messages that were not understood, and why."""
     refresh: list[tuple[RowChange, Message]] = field(default_factory=list)
+    databases: dict[str, Database] = field(default_factory=dict)
+    """By connector."""
     rewound: set[str] = field(default_factory=set)
-    """Topics whose database began its log anew."""
+    """Connectors whose database began its log anew."""
     counts: Counter[str] = field(default_factory=Counter)
     latest: dict[Partition, float] = field(default_factory=dict)
     """When the latest change of a partition was made in the database, Unix seconds."""
@@ -53,12 +56,19 @@ class Interpreter:
         self._deleted: dict[Partition, bytes | None] = {}
         """The key of the last message, where that was a deletion: its tombstone follows."""
         self._columns: dict[tuple[Partition, str], frozenset[str]] = {}
+        self._databases: Mapping[str, Database] = {}
         self.heard_ts: float | None = None
         """When the connector last gave a sign of life, by its own clock."""
 
-    def interpret(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> Batch:
+    def interpret(
+        self,
+        messages: Sequence[Message],
+        positions: Mapping[Partition, Position],
+        databases: Mapping[str, Database] | None = None,
+    ) -> Batch:
         """What `messages` come to, after `positions`. Those before their position, or of no position, are left out."""
         batch = Batch()
+        self._databases = databases or {}
         last: dict[Partition, Message] = {}
         for message in messages:
             partition = message.topic, message.partition
@@ -107,25 +117,37 @@ class Interpreter:
         partition = message.topic, message.partition
         if change.source_ts is not None:
             batch.latest[partition] = max(change.source_ts, batch.latest.get(partition, 0.0))
-        placed = place(position, change)
-        if placed.rewound:
-            batch.rewound.add(message.topic)
-            for table in tables_of(message.topic, self._tables):
-                batch.move(self._mover.whole(table), None)
+        position, version = self._place(change, position, batch)
         table_or_none = self._mover.mapped(change.tables)
         if table_or_none is None:
             batch.counts["ignored"] += 1
-            return placed.position
+            return position
         table = table_or_none
         move = self._mover.change(table, change)
-        batch.move(move, placed.version)
+        batch.move(move, version)
         if self._altered(partition, table, change):
             batch.move(self._mover.whole(table), None)
             batch.counts["altered"] += 1
         batch.counts["applied"] += 1
         if self._tables[table].refresh is not None and change.op in ("c", "u") and len(move.keys) == 1:
             batch.refresh.append((replace(change, table=move.name, key=move.keys[0]), message))
-        return placed.position
+        return position
+
+    def _place(self, change: RowChange, position: Position, batch: Batch) -> tuple[Position, int | None]:
+        """Which version a change counts as. A database that began its log anew was restored: all of it moves."""
+        server = change.server
+        position = msgspec.structs.replace(
+            position, server=position.server or server, mixed=position.mixed or position.server not in (None, server)
+        )
+        database = batch.databases.get(server) or self._databases.get(server) or Database()
+        snapshot = bool(change.snapshot)
+        placed = place(database, change.version, change.order, change.source_ts or 0.0, snapshot=snapshot)
+        batch.databases[server] = placed.database
+        if placed.rewound:
+            batch.rewound.add(server)
+            for table in self._tables:
+                batch.move(self._mover.whole(table), None)
+        return position, None if position.mixed else placed.version
 
     def _altered(self, partition: Partition, table: str, change: RowChange) -> bool:
         """Whether the table has other columns than in the message before. Each partition sees that for itself."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 from blake3 import blake3
 
 from mmcache.keys.realm import load_secret
@@ -20,6 +21,7 @@ from mmcache.tiers.valkey.address import Address
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.editions import Change, Publisher
 
+_Kind = TypeVar("_Kind")
 _SAME = Script("redis.call('SET',KEYS[1],ARGV[1],'NX') return redis.call('GET',KEYS[1])")
 
 
@@ -77,6 +79,16 @@ class Hash:
     def all(self) -> dict[str, bytes]:
         """All of it. Raises `TierError`."""
         return paired(self._keeper.ask(self._name, "HGETALL"))
+
+    def read(self, kind: type[_Kind]) -> dict[str, _Kind]:
+        """All that is JSON of a kind; what is not is left out. Raises `TierError`."""
+        found = {}
+        for field, raw in self.all().items():
+            try:
+                found[field] = msgspec.json.decode(raw, type=kind)
+            except msgspec.MsgspecError:
+                continue
+        return found
 
     def put(self, fields: Mapping[str, bytes]) -> None:
         """Set these fields. Raises `TierError`."""

@@ -7,14 +7,13 @@ topic is made, and a mark, the digest of the last message that was applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 from blake3 import blake3
 
-from mmcache.sync.envelope import Message, RowChange
+from mmcache.sync.envelope import Message
 from mmcache.sync.link import Hash
 
 Partition = tuple[str, int]
@@ -31,16 +30,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     mark: tuple[int, str] | None = None
     """Offset and digest of the last message that was applied."""
     server: str | None = None
-    """Whose log the versions are of."""
-    order: int | None = None
-    order_ts: float = 0.0
-    """How far that log had been read, and the latest time that was in it."""
-    top: int = 0
-    """The highest version so far."""
-    ceiling: int = 0
-    """Versions up to here cannot be compared: they may be of a log that was before."""
+    """Which connector writes to the partition."""
     mixed: bool = False
-    """Whether several databases write to the partition: then no versions can be compared."""
+    """Whether several do: then versions in it cannot be compared."""
 
 
 class Doubt(StrEnum):
@@ -56,8 +48,6 @@ class Doubt(StrEnum):
     """The broker has deleted what was not read yet."""
     OTHER_MESSAGES = "other-messages"
     """Where the last applied message was, there is another one."""
-    REWOUND = "rewound"
-    """The database's own log goes on from an earlier place: it was restored, or another server took over."""
 
 
 def digest_of(message: Message) -> str:
@@ -90,44 +80,6 @@ def doubt_by_mark(position: Position, topic_id: str | None, first: Message | Non
     return None if topic_id is not None and topic_id == position.topic_id else Doubt.OTHER_MESSAGES
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """What a change counts as."""
-
-    position: Position
-    version: int | None
-    """None = new, whatever was there."""
-    rewound: bool
-    """Whether the database's log was found to have begun anew just now."""
-
-
-def place(position: Position, change: RowChange) -> Placed:
-    """Place a change in its database's log; see `versions`."""
-    server = position.server or change.server
-    mixed = position.mixed or change.server != server
-    order, ceiling, rewound = position.order, position.ceiling, False
-    stamp = change.source_ts or 0.0
-    if change.order is not None and not mixed:
-        # what a connector repeats after its death is old; what is new but stands before is of another log
-        if order is not None and change.order < order:
-            rewound = stamp > position.order_ts
-        if rewound:
-            ceiling = max(ceiling, position.top)
-        if rewound or (not change.snapshot and (order is None or change.order > order)):
-            order = change.order
-    placed = msgspec.structs.replace(
-        position,
-        server=server,
-        order=order,
-        order_ts=max(position.order_ts, stamp),
-        top=max(position.top, change.version or 0),
-        ceiling=ceiling,
-        mixed=mixed,
-    )
-    usable = change.version is not None and change.version > ceiling and not mixed
-    return Placed(placed, change.version if usable else None, rewound)
-
-
 class Positions:
     """All positions of a group."""
 
@@ -137,24 +89,17 @@ class Positions:
     def load(self) -> dict[Partition, Position]:
         """What was saved. What cannot be read is unknown. Raises `TierError`."""
         found = {}
-        for field, raw in self._kept.all().items():
+        for field, position in self._kept.read(Position).items():
             group, _, rest = field.partition("|")
             number, _, topic = rest.partition("|")
             if group == self._group and number.isdigit():
-                try:
-                    found[topic, int(number)] = msgspec.json.decode(raw, type=Position)
-                except msgspec.MsgspecError:
-                    continue
+                found[topic, int(number)] = position
         return found
 
     def save(self, positions: Mapping[Partition, Position]) -> None:
         """Raises `TierError`."""
         fields = {self._field(partition): msgspec.json.encode(position) for partition, position in positions.items()}
         self._kept.put(fields)
-
-    def forget(self, partitions: Iterable[Partition]) -> None:
-        """Raises `TierError`."""
-        self._kept.drop([self._field(partition) for partition in partitions])
 
     def _field(self, partition: Partition) -> str:
         return f"{self._group}|{partition[1]}|{partition[0]}"

@@ -8,8 +8,10 @@ same, nothing is read; where it is another one, or has a gap, all tables of the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
+
+import msgspec
 
 from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import SyncError, TierError
@@ -24,6 +26,7 @@ from mmcache.sync.moves import Mover
 from mmcache.sync.positions import Doubt, Partition, Position, Positions, doubt, doubt_by_mark, named, restarted
 from mmcache.sync.refresh import Refresher, Refreshes
 from mmcache.sync.status import BEAT_SECONDS, Report, Status
+from mmcache.sync.versions import Database
 from mmcache.tiers.valkey.editions import ANEW, Change
 
 MOST = 1_000
@@ -40,7 +43,6 @@ EXPLAINED = {
     Doubt.SHORTER: "the broker has lost a part of it",
     Doubt.TRIMMED: "the broker has deleted what was not read yet",
     Doubt.OTHER_MESSAGES: "the broker's log is another one",
-    Doubt.REWOUND: "the database's log began anew",
 }
 
 
@@ -70,6 +72,8 @@ class Runner:
         self._refreshes = Refreshes(refreshers or {})
         self._name, self._started = name, self._clock.wall()
         self.positions: dict[Partition, Position] = {}
+        self._databases_kept = link.keeper.hash("databases")
+        self._databases: dict[str, Database] = {}
         self._reading: set[Partition] = set()
         self._latest: dict[Partition, float] = {}
         self.counts: Counter[str] = Counter()
@@ -121,12 +125,13 @@ class Runner:
         if self._log.doubtful():
             self._doubtful, self._next_look = True, float("-inf")
         if messages and not self._doubtful:  # else they may be of another log: they are read again, from where we are
-            self._finish(self._interpreter.interpret(messages, self.positions))
+            self._finish(self._interpreter.interpret(messages, self.positions, self._databases))
 
     def _prepare(self) -> None:
         """Raises `TierError`, `SettingsError`."""
         self._link.check()
         self.positions = self._positions_kept.load()
+        self._databases = self._databases_kept.read(Database)
         mapped = Mapped(self._link.keeper.hash("tables"))
         unknown = mapped.unknown(self._config.tables)
         if unknown:
@@ -217,19 +222,16 @@ class Runner:
         self._link.publisher.apply(changes)
         self.counts["moved"] += len(changes)
         lost = [topic for topic, why in topics.items() if why is not Doubt.UNKNOWN]
-        self._new_epoch(lost)
+        self._new_epoch(len(lost), [table for topic in lost for table in tables_of(topic, self._config.tables)])
 
-    def _new_epoch(self, topics: list[str]) -> None:
-        if not topics:
-            return
-        self.epochs += len(topics)
-        if self._config.resnapshot is None:
-            return
-        tables = sorted({table for topic in topics for table in tables_of(topic, self._config.tables)})
-        try:
-            resnapshot.ask(self._config.resnapshot, tables, self._log)
-        except SyncError as error:
-            self._failed(str(error))
+    def _new_epoch(self, count: int, tables: Sequence[str]) -> None:
+        """Another log, so often; the connector is asked to read `tables` again, where the mapping says how."""
+        self.epochs += count
+        if count and self._config.resnapshot is not None:
+            try:
+                resnapshot.ask(self._config.resnapshot, sorted(set(tables)), self._log)
+            except SyncError as error:
+                self._failed(str(error))
 
     def _whole(self, table: str) -> list[Change]:
         return [Change(source, ANEW) for source in self._mover.whole(table).sources]
@@ -249,10 +251,14 @@ class Runner:
             return
         self.state = "reading"
         self.positions |= batch.positions
+        self._databases |= batch.databases
         self._latest |= batch.latest
         self.counts += batch.counts
         self.counts["moved"] += len(batch.versions)
-        self._new_epoch(sorted(batch.rewound))
+        for server in sorted(batch.rewound):
+            self._tell(f"the log of {server}'s database began anew; all tables are moved")
+        if batch.rewound:
+            self._new_epoch(len(batch.rewound), list(self._config.tables))
         for change, message in batch.refresh:
             self._refreshes.add(change, message)
         self._uncommitted |= set(batch.positions)
@@ -268,6 +274,7 @@ class Runner:
             self._dead.add("poison", why, message)
             self._failed(f"{message.topic}/{message.partition} at {message.offset}: {why}")
             batch.poison.pop(0)
+        self._databases_kept.put({name: msgspec.json.encode(one) for name, one in batch.databases.items()})
         self._positions_kept.save(batch.positions)
 
     def _commit(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,6 +21,47 @@ MOST = 10**18
 """Versions are below it; a position that is not has none."""
 _FILE_POSITIONS = 10**10
 """More than a binlog file has bytes (32 bits)."""
+REWIND_SECONDS = 1.0
+"""Commits that are nearly simultaneous may bear times in another order than they stand in the log."""
+
+
+class Database(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the log of a connector's database is known."""
+
+    order: int | None = None
+    order_ts: float = 0.0
+    """The highest order, and when that change was made, Unix seconds."""
+    top: int = 0
+    """The highest version."""
+    ceiling: int = 0
+    """Versions up to here may be of a log that was before, and do not compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a change counts as."""
+
+    database: Database
+    version: int | None
+    """None = new, whatever was there."""
+    rewound: bool
+    """Whether the log was found to have begun anew just now: the database was restored, or another server took over."""
+
+
+def place(database: Database, version: int | None, order: int | None, seconds: float, *, snapshot: bool) -> Placed:
+    """Place a change in its database's log; seconds: when it was made.
+
+    What is earlier in the log *and* in time is repeated by a connector that died, or comes by a partition that lags.
+    What is earlier in the log, yet later in time, is of another log.
+    """
+    rewound = order is not None and database.order is not None and order < database.order
+    rewound = rewound and seconds > database.order_ts + REWIND_SECONDS
+    ceiling = max(database.ceiling, database.top) if rewound else database.ceiling
+    known, known_ts = database.order, database.order_ts
+    if order is not None and (rewound or (not snapshot and (known is None or order > known))):
+        known, known_ts = order, seconds
+    placed = Database(order=known, order_ts=known_ts, top=max(database.top, version or 0), ceiling=ceiling)
+    return Placed(placed, version if version is not None and version > ceiling else None, rewound)
 
 
 def version_of(source: Mapping[str, Any]) -> int | None:

@@ -14,6 +14,7 @@ from mmcache.sync.envelope import Message
 from mmcache.sync.mapping import Table
 from mmcache.sync.moves import Mover
 from mmcache.sync.positions import Partition, Position, digest_of
+from mmcache.sync.versions import Database
 from mmcache.tiers.valkey.editions import ANEW
 
 ROW = {"id": 1, "photo": "a", "title": "t", "body": "b"}
@@ -26,10 +27,12 @@ class Reader:
     def __init__(self, tables: dict[str, Table] = TABLES, **options: str) -> None:
         self.interpreter = Interpreter(Mover(ReadableIds(), tables), tables, **options)  # type: ignore[arg-type]
         self.positions: dict[Partition, Position] = {PLACE: Position(offset=0)}
+        self.databases: dict[str, Database] = {}
 
     def take(self, *messages: Message) -> Batch:
-        batch = self.interpreter.interpret(messages, self.positions)
+        batch = self.interpreter.interpret(messages, self.positions, self.databases)
         self.positions |= batch.positions
+        self.databases |= batch.databases
         return batch
 
 
@@ -137,21 +140,39 @@ def test_a_database_that_was_restored() -> None:
     reader = Reader()
     reader.take(event(0, "d", {"id": 1}, lsn=5000, ts_ms=10_000))
     batch = reader.take(event(1, "d", {"id": 1}, lsn=300, ts_ms=20_000))
-    assert moved(batch) == {"table products": ANEW, "row products 1": ANEW}
-    assert batch.rewound == {PRODUCTS}
+    assert moved(batch) == {"table products": ANEW, "table orders": ANEW, "row products 1": ANEW}
+    assert batch.rewound == {"shop"}
     batch = reader.take(event(2, "d", {"id": 1}, lsn=310, ts_ms=20_001))
     assert (moved(batch), batch.rewound) == ({"row products 1": ANEW}, set())
     assert moved(reader.take(event(3, "d", {"id": 1}, lsn=5000, ts_ms=20_002))) == {"row products 1": ANEW}
     assert moved(reader.take(event(4, "d", {"id": 1}, lsn=5001, ts_ms=20_003))) == {"row products 1": 5001}
-    assert reader.take(event(5, "d", {"id": 1}, lsn=10, ts_ms=30_000)).rewound == {PRODUCTS}
+    assert reader.take(event(5, "d", {"id": 1}, lsn=10, ts_ms=30_000)).rewound == {"shop"}
 
 
 def test_a_restored_database_that_begins_with_a_snapshot() -> None:
     reader = Reader()
     reader.take(event(0, "d", {"id": 1}, lsn=5000, ts_ms=10_000))
     batch = reader.take(event(1, "r", {"id": 1}, None, ROW, lsn=300, ts_ms=20_000, snapshot="first"))
-    assert batch.rewound == {PRODUCTS}
-    assert moved(batch) == {"table products": ANEW}
+    assert batch.rewound == {"shop"}
+    assert moved(batch) == {"table products": ANEW, "table orders": ANEW}
+
+
+def test_another_partition_tells_of_it_too() -> None:
+    reader = Reader()
+    reader.positions[PRODUCTS, 1] = Position(offset=0)
+    reader.take(event(0, "d", {"id": 1}, lsn=5000, ts_ms=10_000))
+    batch = reader.take(event(0, "d", {"id": 2}, lsn=300, ts_ms=20_000, partition=1))
+    assert batch.rewound == {"shop"}
+    batch = reader.take(event(1, "d", {"id": 1}, lsn=310, ts_ms=20_001))
+    assert (moved(batch), batch.rewound) == ({"row products 1": ANEW}, set())
+
+
+def test_a_partition_that_lags_is_old() -> None:
+    reader = Reader()
+    reader.positions[PRODUCTS, 1] = Position(offset=0)
+    reader.take(event(0, "d", {"id": 1}, lsn=5000, ts_ms=10_000))
+    batch = reader.take(event(0, "d", {"id": 2}, lsn=4990, ts_ms=10_003, partition=1))
+    assert (moved(batch), batch.rewound) == ({"row products 2": 4990}, set())
 
 
 def test_what_a_connector_repeats_is_old() -> None:
