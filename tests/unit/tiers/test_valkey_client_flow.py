@@ -17,7 +17,9 @@ from mmcache.model.event import Event, Failed
 from mmcache.settings import SharedSettings
 from mmcache.testing.clock import FakeClock
 from mmcache.tiers.valkey.client import Client, Down, Node, Refusal, Request, Script
+from mmcache.tiers.valkey.limit import Limit
 from mmcache.tiers.valkey.slots import slot_of
+from mmcache.tiers.valkey.wire import Wire
 
 _opened: list[Client] = []
 
@@ -300,6 +302,27 @@ def test_connections_are_bounded_and_waited_for() -> None:
             thread.join()
         assert sorted(found) == sorted(b"%d" % n for n in range(12) for _ in range(20))
         assert int(asker.status()["opened"]) <= 2
+
+
+def test_an_interrupted_call_leaves_its_connection_to_nobody() -> None:
+    with fakes(lambda words: words[1]) as ports:
+        asker = client(ports, connections=1)
+        assert asker.ask([get(b"a")]) == [b"a"]
+        with pytest.raises(TypeError):
+            asker.ask([get(b"a"), Request(b"a", ("SET", 1.5))])  # type: ignore[arg-type]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Wire, "settle", interrupted)
+            for _ in range(3):
+                with pytest.raises(KeyboardInterrupt):
+                    asker.ask([get(b"evil")])
+        assert asker.ask([get(b"b")]) == [b"b"]
+        assert asker.status()["connections"] == 1
+
+
+def interrupted(wire: Wire, limit: Limit) -> None:
+    """A question is out, and then the user presses Ctrl-C."""
+    wire.start(limit)
+    raise KeyboardInterrupt
 
 
 def test_who_finds_all_connections_busy_is_down_but_the_node_is_not() -> None:

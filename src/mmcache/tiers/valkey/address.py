@@ -47,10 +47,11 @@ class Address:
         parts = [unquote(part) for part in path.split("/") if part]
         master = parts.pop(0) if how and parts else None
         database = _number(parts.pop(0), settings.url) if parts else 0
-        if bool(how) != (master is not None) or parts or (cluster and (how or database)):
+        several = "," in hosts and not (how or cluster)
+        if bool(how) != (master is not None) or parts or several or (cluster and (how or database)):
             raise SettingsError(
                 f"shared: {_shown(settings.url)!r}: a cluster has database 0 and no sentinels, sentinels need the "
-                f"master's name; it looks like {_FORM}"
+                f"master's name, and without either there is one host; it looks like {_FORM}"
             )
         if set("{}") & set(prefix):
             raise SettingsError(f"shared: a prefix has no braces, they would choose the slot: {prefix!r}")

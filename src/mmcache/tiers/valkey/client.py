@@ -134,8 +134,7 @@ class Client:
     def close(self) -> None:
         """Close all connections. Idempotent; later calls raise `TierClosedError`."""
         self._closed = True
-        for peer in self._routes.peers.all():
-            peer.close()
+        self._routes.peers.close()
 
     def before_fork(self) -> None:
         """See `Forkable`."""

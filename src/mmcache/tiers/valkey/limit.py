@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mmcache.model.errors import TierError
+
 SLOWEST = 16 << 20
 """Bytes a second: a call that moves much may take so much longer than its timeout as this rate allows. A server that
 drips single bytes gains nothing by it; one that sends 64 MiB in good order has four seconds more."""
+
+
+class LateError(TierError):
+    """Time was up."""
 
 
 class Limit:

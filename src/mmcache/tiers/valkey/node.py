@@ -14,7 +14,7 @@ from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey import tls
 from mmcache.tiers.valkey.address import Address
 from mmcache.tiers.valkey.breaker import Breaker
-from mmcache.tiers.valkey.limit import Limit
+from mmcache.tiers.valkey.limit import LateError, Limit
 from mmcache.tiers.valkey.replies import Refusal
 from mmcache.tiers.valkey.stream import Stream
 from mmcache.tiers.valkey.wire import Wire
@@ -74,7 +74,7 @@ class Dialer:
             else:
                 stream = tls.wrap(connected, node.host, max(limit.left(), 0.001), self._tls)
         except TimeoutError as error:
-            raise TierError("no connection in time") from error
+            raise LateError("no connection in time") from error
         except OSError as error:
             _close(connected)
             raise TierError(f"no connection: {error.strerror or error}") from error
@@ -95,7 +95,7 @@ class Dialer:
                 wire.close()
                 raise TierError(hinted(reply) if wrong else "it is no master")
         if wire.fault is not None:
-            raise TierError(wire.fault)
+            raise LateError(wire.fault) if wire.late else TierError(wire.fault)
         wire.used = False
         return wire
 
@@ -114,12 +114,20 @@ def _connected(node: Node, limit: Limit) -> socket.socket:
             made.settimeout(max(limit.left(), 0.001))
             made.connect(place)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            _keep_alive(made)
             return made
         except OSError as error:
             made.close()
             failure = error
     raise failure
+
+
+def _keep_alive(connected: socket.socket) -> None:
+    """So that what stands between, such as a firewall, does not forget an idle connection."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _close(connected: socket.socket | None) -> None:
@@ -240,7 +248,7 @@ class Peer:
     def _open(self, limit: Limit) -> Wire:
         try:
             wire = self.dial(limit)
-        except TierError:
+        except BaseException:  # also an interrupt: or the pool would shrink
             self._less()
             raise
         self.opened += 1

@@ -23,18 +23,27 @@ class Peers:
     def __init__(self, settings: SharedSettings, dialer: Dialer, monotonic: Callable[[], float]) -> None:
         self._settings, self.dialer, self.monotonic = settings, dialer, monotonic
         self._known: dict[tuple[Node, Command | None], Peer] = {}
+        self._closed = False
 
     def at(self, node: Node, role: Command | None = None) -> Peer:
         """The one at `node`; for `role` see `Dialer.dial`."""
         peer = self._known.get((node, role))
         if peer is None:
             made = Peer(node, self.dialer, self._settings, self.monotonic, role)
+            if self._closed:
+                made.close()
             peer = self._known.setdefault((node, role), made)
         return peer
 
     def all(self) -> list[Peer]:
         """In no order."""
         return list(self._known.values())
+
+    def close(self) -> None:
+        """Close all, and what is met from now on as soon as it was used."""
+        self._closed = True
+        for peer in self.all():
+            peer.close()
 
     def keep(self, nodes: Iterable[Node]) -> None:
         """Forget those that are not among `nodes`."""

@@ -7,6 +7,7 @@ import ssl
 
 from mmcache.model.errors import SettingsError, TierError
 from mmcache.settings import SharedSettings
+from mmcache.tiers.valkey.limit import LateError
 from mmcache.tiers.valkey.stream import SecureStream
 
 
@@ -32,4 +33,4 @@ def wrap(connected: socket.socket, host: str, seconds: float, by: ssl.SSLContext
     except ssl.SSLError as error:
         raise TierError(f"TLS failed: {error.reason}; does this port speak TLS, and want our certificate?") from error
     except TimeoutError as error:
-        raise TierError("it does not answer TLS in time; does this port speak TLS? plain: valkey://") from error
+        raise LateError("it does not answer TLS in time; does this port speak TLS? plain: valkey://") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mmcache.model.errors import TierError
-from mmcache.tiers.valkey.limit import Limit
+from mmcache.tiers.valkey.limit import LateError, Limit
 from mmcache.tiers.valkey.node import BusyError, Peer
 from mmcache.tiers.valkey.wire import Wire, settle_all
 from mmcache.tiers.valkey.words import Command
@@ -31,47 +31,60 @@ class Batch:
 
 
 def travel(batches: Sequence[Batch], limit: Limit) -> None:
-    """Ask all. Raises nothing; faults are in the batches."""
+    """Ask all. A server's fault raises nothing; it is in its batch."""
+    try:
+        _begin(batches, limit)
+        _settle(batches, limit)
+        again = [batch for batch in batches if batch.wire is not None and batch.wire.lost and batch.wire.used]
+        if again:  # they lay idle, and the other side had given them up
+            _renew(again, limit)
+            _settle(again, limit)
+    except BaseException:  # an interrupt, or words that cannot be sent: what comes now answers nobody
+        for batch in batches:
+            if batch.wire is not None:
+                batch.wire.close()
+        raise
+    finally:
+        for batch in batches:
+            wire = batch.wire
+            if wire is not None:
+                batch.replies, batch.fault, batch.late = wire.replies, wire.fault, wire.late
+                batch.peer.give(wire)
+
+
+def _begin(batches: Sequence[Batch], limit: Limit) -> None:
+    """To whom a connection lies idle is written before others are dialled, which may take time."""
     alone = len(batches) == 1
-    asked: list[Batch] = []
-    # who has a connection lying idle is written to before others are dialled, which may take time
     for batch in batches if alone else sorted(batches, key=lambda batch: not batch.peer.at_hand):
         rests = batch.peer.rests()
         if rests is not None:
             batch.fault, batch.unasked = rests, True
-        elif _begun(batch, limit if alone else limit.part(0.5)):
-            asked.append(batch)
-    _settle(asked, limit)
-    again = [batch for batch in asked if batch.wire is not None and batch.wire.lost and batch.wire.used]
-    for batch in again:  # it lay idle, and the other side had given it up
-        assert batch.wire is not None
-        try:
-            batch.wire = batch.peer.fresh(batch.wire, limit)
-            batch.wire.begin(batch.commands)
-        except TierError as error:
-            batch.fault, batch.wire = str(error), None
-    _settle([batch for batch in again if batch.wire is not None], limit)
-    for batch in asked:
-        wire = batch.wire
-        if wire is None:
             continue
-        batch.replies, batch.fault, batch.late = wire.replies, wire.fault, wire.late
-        batch.peer.give(wire)
+        try:
+            batch.wire = batch.peer.take(limit if alone else limit.part(0.5))
+        except TierError as error:
+            batch.fault = str(error)
+            batch.late, batch.unasked = isinstance(error, LateError), isinstance(error, BusyError)
+            continue
+        batch.wire.begin(batch.commands)
+        if not alone:
+            batch.wire.start(limit)
 
 
-def _begun(batch: Batch, limit: Limit) -> bool:
-    try:
-        batch.wire = batch.peer.take(limit)
-    except TierError as error:
-        batch.fault, batch.unasked = str(error), isinstance(error, BusyError)
-        batch.late = limit.left() <= 0
-        return False
-    batch.wire.begin(batch.commands)
-    return True
+def _renew(batches: Sequence[Batch], limit: Limit) -> None:
+    for batch in batches:
+        lost, batch.wire = batch.wire, None
+        assert lost is not None
+        try:
+            batch.wire = batch.peer.fresh(lost, limit)
+        except TierError as error:
+            batch.fault, batch.late = str(error), isinstance(error, LateError)
+            continue
+        batch.wire.begin(batch.commands)
 
 
 def _settle(batches: Sequence[Batch], limit: Limit) -> None:
-    wires = [batch.wire for batch in batches if batch.wire is not None]
+    wires = [batch.wire for batch in batches if batch.wire is not None and batch.wire.fault is None]
     if len(wires) == 1:
         wires[0].settle(limit)
     elif wires:

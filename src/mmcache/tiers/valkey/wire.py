@@ -50,7 +50,7 @@ class Wire:
             settle_all([self], limit)
             return
         try:
-            while not self._push(limit, wait=True):
+            while self._out and not self._push(limit, wait=True):
                 pass
             while not self._pull(limit, wait=True):
                 pass
@@ -100,6 +100,10 @@ class Wire:
         if closed:
             raise ConnectionResetError("it closed the connection")
         return False
+
+    def start(self, limit: Limit) -> bool:
+        """Send what there is room for. Whether it is over: there is a `fault`."""
+        return self.advance(select.POLLOUT, limit)
 
     def advance(self, events: int, limit: Limit) -> bool:
         """Do what can be done without a wait. Whether it is over: all replies are here, or there is a `fault`."""
@@ -161,7 +165,7 @@ def settle_all(wires: Sequence[Wire], limit: Limit) -> None:
     waiting: dict[int, Wire] = {}
     poll = select.poll()
     for wire in wires:
-        if not wire.advance(select.POLLOUT, limit):
+        if not wire.start(limit):
             waiting[wire.fileno] = wire
             poll.register(wire.fileno, wire.awaits)
     while waiting:
@@ -175,7 +179,7 @@ def settle_all(wires: Sequence[Wire], limit: Limit) -> None:
                 del waiting[fileno]
             elif wire.awaits != before:
                 poll.modify(fileno, wire.awaits)
-        if left <= 0:  # what was here already has been read
+        if left <= 0 or not ready:  # what was here already has been read
             break
     for wire in waiting.values():
         wire.expire()
