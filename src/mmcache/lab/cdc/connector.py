@@ -41,14 +41,14 @@ class Connector:
 
     def __init__(
         self, folder: Path, postgres: Postgres, broker: Broker, tables: Sequence[str], prefix: str = "shop",
-        schemas: bool = False, transactions: bool = True,
+        schemas: bool = False, transactions: bool = True, snapshot: str = "initial",
     ) -> None:  # fmt: skip
         ready()
         folder.mkdir(parents=True, exist_ok=True)
         self._postgres, self._broker, self._tables = postgres, broker, list(tables)
         self._folder, self._log, self._status = folder, folder / "connector.log", folder / "connector.status"
         self._signal_file = folder / "signals.json"
-        self.prefix, self._schemas, self._transactions = prefix, schemas, transactions
+        self.prefix, self._schemas, self._transactions, self._snapshot = prefix, schemas, transactions, snapshot
         self._process: subprocess.Popen[bytes] | None = None
         self._before: int | None = None
         """What fed the one that was killed: the server may not have noticed yet."""
@@ -140,7 +140,7 @@ class Connector:
             "publication.name": PUBLICATION,
             "publication.autocreate.mode": "disabled",
             "table.include.list": ",".join(self._tables),
-            "snapshot.mode": "initial",
+            "snapshot.mode": self._snapshot,
             "skipped.operations": "none",
             "tombstones.on.delete": "true",
             "decimal.handling.mode": "string",

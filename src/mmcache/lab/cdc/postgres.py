@@ -107,16 +107,9 @@ class Postgres:
             stop(self._process, signal.SIGINT)  # a fast shutdown: it does not wait for clients
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def connect(self, autocommit: bool = True) -> Any:
-        """A connection of psycopg2; every statement is a transaction unless `autocommit` is False."""
-        psycopg2 = client()
-        connection = psycopg2.connect(host="127.0.0.1", port=self.port, user=USER, dbname=DATABASE, connect_timeout=5)
-        connection.autocommit = autocommit
-        return connection
-
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run them one after another, each a transaction of its own; the rows of the last one."""
-        connection = self.connect()
+        connection = connected(self.port)
         try:
             with connection.cursor() as cursor:
                 for statement in statements:
@@ -135,6 +128,13 @@ class Postgres:
             return self.run("SELECT 1") == [(1,)]
         except client().OperationalError:
             return False
+
+
+def connected(port: int) -> Any:
+    """A connection of psycopg2 to the server on `port`; every statement is a transaction. Raises psycopg2's errors."""
+    connection = client().connect(host="127.0.0.1", port=port, user=USER, dbname=DATABASE, connect_timeout=5)
+    connection.autocommit = True
+    return connection
 
 
 def client() -> Any:

@@ -28,17 +28,24 @@ def missing() -> str | None:
 class Stages:
     """PostgreSQL with `tables` (statements that make them), Debezium over them, and a broker, while the context lasts.
 
-    Each of `postgres`, `connector`, `broker` can be killed and started again. `schemas` = events carry their schema.
+    Each of `postgres`, `connector`, `broker` can be killed and started again. `schemas`: events
+    carry their schema. `snapshot`: Debezium's `snapshot.mode`.
     """
 
     def __init__(
-        self, folder: Path, make: Sequence[str], tables: Sequence[str], *, schemas: bool = False, prefix: str = "shop"
+        self,
+        folder: Path,
+        make: Sequence[str],
+        tables: Sequence[str],
+        *,
+        schemas: bool = False,
+        snapshot: str = "initial",
     ) -> None:
         self._make = list(make)
         self.broker = Broker(folder)
         ready()
         self.postgres = Postgres()
-        self.connector = Connector(folder, self.postgres, self.broker, tables, prefix=prefix, schemas=schemas)
+        self.connector = Connector(folder, self.postgres, self.broker, tables, schemas=schemas, snapshot=snapshot)
 
     def __enter__(self) -> Stages:
         try:
