@@ -18,7 +18,7 @@ FAULTS = (
     ),
     Fault(
         "shard-lost", "SIGKILL of a primary and of its replica; both started again, empty, after 4 s",
-        "When they are back; what they held is computed anew.", clusters.shard_lost, keeps=False,
+        "When they are back; what they held is computed anew.", clusters.shard_lost,
     ),
     Fault(
         "sentinel-failover", "SIGKILL of the primary that three sentinels watch",
@@ -30,11 +30,11 @@ FAULTS = (
     ),
     Fault(
         "server-gone", "SIGKILL of the only server; started again, empty, after 3 s",
-        "When it is back; what it held is computed anew.", single.gone, keeps=False, quick=True,
+        "When it is back; what it held is computed anew.", single.gone, quick=True,
     ),
     Fault(
         "server-late", "the cache is opened before its server is started", "As soon as the server is there.",
-        single.never_there, keeps=False,
+        single.never_there,
     ),
     Fault(
         "cut-off", "the cable between this host and one primary is cut for 3 s; the cluster sees nothing",
@@ -46,11 +46,11 @@ FAULTS = (
     ),
     Fault(
         "split", "this host and one primary are cut off from all other nodes for 5 s",
-        "When the cables are whole; what the lonely primary took is lost.", networks.split, keeps=False,
+        "When the cables are whole; what the lonely primary took is lost.", networks.split,
     ),
     Fault(
         "split-careful", "the same, with `min-replicas-to-write 1`, `min-replicas-max-lag 1` on the servers",
-        "When the cables are whole.", networks.split_careful, keeps=False,
+        "When the cables are whole.", networks.split_careful,
     ),
     Fault(
         "slow-cable", "what one primary sends takes longer than the timeout (netem, or a cable of 500 B/s)",
@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "evicting", "`maxmemory 4mb`, `allkeys-random`: blocks, leases, pieces and the clock ledger go",
-        "Each miss is computed and stored anew; with enough memory all stays.", single.evicting, keeps=False,
+        "Each miss is computed and stored anew; with enough memory all stays.", single.evicting,
     ),
     Fault(
         "clock-ahead", "the wall clock of one primary is set 5 min forward, and right again; blocks live an hour",
@@ -69,16 +69,16 @@ FAULTS = (
     ),
     Fault(
         "clock-far-ahead", "the same by 2 h, more than the blocks' hour and `spare_seconds`",
-        "The node has collected its blocks; each is computed anew.", single.clock_far_ahead, keeps=False,
+        "The node has collected its blocks; each is computed anew.", single.clock_far_ahead,
     ),
     Fault(
         "clock-back", "the same by 2 h back", "It is none; but to set it right is a step of 2 h forward.",
-        single.clock_back, keeps=False,
+        single.clock_back,
     ),
     Fault(
         "wrong-password", "the cache is opened with a password that the server does not take",
         "As soon as the server takes it, or the cache is opened with the right one.", single.wrong_password,
-        keeps=False, quick=True,
+        quick=True,
     ),
     Fault(
         "password-changed", "the server's password changes under a running cache", "As soon as it is right again.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from mmcache.lab.faults_caller import Caller, Counting, Phase, Writer
+from mmcache.lab.faults_caller import BLOCKS, Caller, Counting, Phase, Writer
 from mmcache.settings import SharedSettings
 
 TIMEOUT_SECONDS = 0.25
@@ -18,6 +18,7 @@ REST_SECONDS = 0.25
 LONGEST_HEALING = 40.0
 """Seconds; a scene that is not well after that is not well."""
 _BREATH = 0.02
+_MEMORY = 64 << 20
 
 
 def nothing() -> None:
@@ -52,8 +53,6 @@ class Fault:
     healing: str
     """What makes it well again."""
     open: Callable[[Path, Random], AbstractContextManager[Scene]]
-    keeps: bool = True
-    """Whether all blocks that were stored outlive it."""
     quick: bool = False
     """Whether it is in a quick run."""
 
@@ -71,6 +70,10 @@ class Trial:
     """Of another host, which wrote all the while."""
     written: Phase = field(default_factory=Phase)
     """What a third host then found of that."""
+    agreed: Phase = field(default_factory=Phase)
+    """What another host, which keeps blocks in memory, found when it had heard all that was invalidated."""
+    agreed_seconds: float | None = None
+    """From mending until that host has nothing more that was replaced or invalidated."""
     healed_seconds: float | None = None
     """From mending (from the strike where nobody mends) until every block is found again."""
     most_timeouts: int = 0
@@ -83,7 +86,7 @@ class Trial:
         """All, by name."""
         return {
             "before": self.before, "during": self.during, "healing": self.healing, "after": self.after,
-            "writer": self.writer, "written": self.written,
+            "writer": self.writer, "written": self.written, "agreed": self.agreed,
         }  # fmt: skip
 
 
@@ -101,17 +104,19 @@ def try_out(fault: Fault, seed: int, lasts: float | None = None) -> Trial:
         scene = opened.enter_context(fault.open(folder, Random(seed)))
         caller = opened.enter_context(closing(Caller(scene.settings)))
         counting = opened.enter_context(closing(Counting(scene.settings, caller)))
+        neighbour = opened.enter_context(closing(Caller(scene.settings, like=caller, memory=_MEMORY)))
         if scene.ready:
             caller.fill(trial.before)
             caller.round(trial.before)
             counting.round()
+            _read_all(neighbour, Phase())
         caller.fill(trial.before if scene.ready else trial.during)
         writer = Writer(scene.settings)
         writer.start()
         began = time.monotonic()
         try:
             scene.strike()
-            _endure(scene, caller, counting, trial.during, scene.lasts if lasts is None else lasts)
+            _endure(scene, caller, neighbour, counting, trial.during, scene.lasts if lasts is None else lasts)
         finally:
             trial.writer = writer.stop()
         began = time.monotonic() if scene.mend is not nothing else began
@@ -119,16 +124,18 @@ def try_out(fault: Fault, seed: int, lasts: float | None = None) -> Trial:
         if scene.heals:
             trial.healed_seconds = _heal(caller, counting, trial.healing, began)
             caller.round(trial.after)
+            trial.agreed_seconds = _agree(neighbour, trial.agreed, began)
             with closing(Caller(scene.settings)) as reader:
                 writer.check(reader, trial.written)
         trial.most_timeouts, trial.counted = counting.most, counting.status()
     return trial
 
 
-def _endure(scene: Scene, caller: Caller, counting: Counting, phase: Phase, seconds: float) -> None:
+def _endure(scene: Scene, caller: Caller, neighbour: Caller, counting: Counting, phase: Phase, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         caller.round(phase)
+        _read_all(neighbour, Phase())  # so that it may have what it should not
         counting.round()
         scene.meanwhile()
         time.sleep(_BREATH)
@@ -147,6 +154,24 @@ def _heal(caller: Caller, counting: Counting, phase: Phase, began: float) -> flo
             caller.fill(phase)
             return healed
         time.sleep(_BREATH)
+    return None
+
+
+def _read_all(host: Caller, phase: Phase) -> None:
+    for block in range(BLOCKS):
+        host.read(phase, block)
+
+
+def _agree(neighbour: Caller, phase: Phase, began: float) -> float | None:
+    """Until another host finds nothing any more that was replaced or invalidated; then it is asked once more."""
+    while time.monotonic() < began + LONGEST_HEALING:
+        _read_all(neighbour, seen := Phase())
+        if not seen.stale:
+            agreed = time.monotonic() - began
+            _read_all(neighbour, phase)
+            return agreed
+        time.sleep(_BREATH)
+    _read_all(neighbour, phase)
     return None
 
 
