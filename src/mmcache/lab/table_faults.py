@@ -40,7 +40,8 @@ class FaultsTable(Table):
     default_seeds: ClassVar[tuple[int, ...]] = (0, 1)
 
     def __init__(self) -> None:
-        self._trials: dict[tuple[str, int], Trial] = {}
+        self.trials: dict[tuple[str, int], Trial] = {}
+        """Of the last run, by fault and seed."""
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """One trial a fault and seed (quick: some faults, one seed). Faults that cannot be had here are left blank."""
@@ -57,7 +58,7 @@ class FaultsTable(Table):
                 except AssetError as missing:
                     absent.append(f"{fault.name} not run here: {missing}")
                     break
-                self._trials[fault.name, seed] = trials[-1]
+                self.trials[fault.name, seed] = trials[-1]
             rows += rows_of(fault, trials)
         progress("faults", len(faults), len(faults))
         return Result(
@@ -76,13 +77,13 @@ class FaultsTable(Table):
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(COLUMNS)
-        for (name, seed), trial in self._trials.items():
+        for (name, seed), trial in self.trials.items():
             for phase, seen in trial.phases.items():
                 counts = [
                     " ".join(f"{key}={count}" for key, count in sorted(counter.items()))
                     for counter in (seen.missed, seen.refused, seen.errors)
                 ]
-                said = " | ".join(text for text, _ in seen.said.most_common(3))
+                said = " | ".join(text.replace("|", "/") for text, _ in seen.said.most_common(3))
                 lines.writerow([name, seed, phase, seen.lookups, seen.hits, *counts, seen.wrong, seen.stale, said])
         return {"csv": text.getvalue()}
 
