@@ -44,8 +44,9 @@ class ClockTable(Table):
         "are over; the machine that wrote the keys leaves after the step, and another one joins. `ours/unanswered`: "
         "what that one reads first is missed as `abstained`, until a machine that has followed the server's clock "
         "looks again. What was written before a step that no machine saw stays so; it is not guessed. `get/…` are "
-        "single reads of 1 KiB: `bare` asks for the same bytes with the same client; `ours` also looks at the "
-        "server's clock in that round trip and parses the frame. The published design gives no figures for this."
+        "single reads of 1 KiB: `bare` asks for the same bytes with redis-py; `ours` is our own client, checks and "
+        "parses the frame, and looks at the server's clock every quarter of a second. The published design gives no "
+        "figures for this."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
@@ -65,7 +66,7 @@ class ClockTable(Table):
             (
                 f"{len(NODES)} valkey-server processes, each with a wall clock of its own under libfaketime ({skews})",
                 f"real seconds: {keys} keys a node and way live 2 to {seconds:.0f} s; clocks are set by {STEP:.0f} s",
-                "ValkeyTier as users get it, a real client and real sockets on loopback",
+                "ValkeyTier as users get it, over real sockets on loopback",
             ),
             (
                 "the three client machines are one process: their own times began elsewhere",

@@ -4,8 +4,8 @@ A token is drawn when a process becomes the leader of a key for all hosts, and t
 computation is not outdated (see `scripts`). What the leader then puts is stored only if the server still has the token
 (M. Kleppmann, "How to do distributed locking", 2016): a leader that was paused and wakes late overwrites nothing.
 
-A put without a token is somebody's word, such as `Cache.put`: it is stored, and outdates what is being computed. One of
-a leader that could not ask the server when it began (so nobody knows what happened since) is refused as `tier-down`.
+A put without a token is somebody's word, such as `Cache.put`: it seizes one, which outdates what is being computed. One
+of a leader that could not ask the server when it began (so nobody knows what happened since) is refused as `tier-down`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 
 TOKEN_BYTES = 16
+FENCE_SECONDS = 3600
+"""What a token is good for after its lease has ended, if nobody overtook it meanwhile."""
 UNCONDITIONAL = b""
+"""The put seizes one for itself."""
 MOST_LEFT_BEHIND = 65_536
 """Leases that are kept up for puts on their way; beyond, the oldest are left to end."""
 
@@ -86,7 +89,7 @@ class Tokens:
             return Fenced(frame.header, frame.payload, frame.checksum, hold.token)
 
     def of(self, frame: Frame) -> Token:
-        """The token to put `frame` with (`UNCONDITIONAL` = none is needed), or why it must not be put."""
+        """The token to put `frame` with (`UNCONDITIONAL` = seize one), or why it must not be put."""
         if isinstance(frame, Fenced):
             return frame.token
         hold = self._holds.get(frame.key) if self._holds else None

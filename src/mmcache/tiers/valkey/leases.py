@@ -13,14 +13,12 @@ from mmcache import forks
 from mmcache.model.event import Event, Failed, RefuseReason
 from mmcache.model.key import Key
 from mmcache.tiers.valkey.client import Client
-from mmcache.tiers.valkey.fence import Tokens
+from mmcache.tiers.valkey.fence import FENCE_SECONDS, Tokens
 from mmcache.tiers.valkey.names import Names
 from mmcache.tiers.valkey.replies import Down, Refusal
 from mmcache.tiers.valkey.scripts import ACQUIRE, RELEASE, RENEW
 from mmcache.tiers.valkey.words import Request
 
-FENCE_SECONDS = 3600
-"""What a token is good for after its lease has ended, if nobody overtook it meanwhile."""
 _AT_ONCE = 1000
 _LINGER_SECONDS = 10.0
 """A thread that has nothing to renew ends after so long."""

@@ -4,6 +4,9 @@ Who computes a block holds a *lease*, which ends soon, and a *fence*, which hold
 makes what is being computed outdated (another lease, a drop, a put without a token) removes or replaces both in the
 same script. So either one alone proves that the token is still good: a server that evicts one of them loses nothing,
 and one that evicts both refuses the put. No clock and no counter is involved.
+
+Every put needs a token, if need be one that was seized a round trip earlier. So what was given up after a timeout but
+still lies in some buffer does nothing when it arrives after a drop, or after a newer put.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ COMMIT = Script(
     + """
 local head,lease,fence,token,px=KEYS[1],KEYS[2],KEYS[3],ARGV[1],tonumber(ARGV[2])
 local staged={unpack(KEYS,4)}
-if token~='' and redis.call('GET',fence)~=token and redis.call('GET',lease)~=token then
+if redis.call('GET',fence)~=token and redis.call('GET',lease)~=token then
   if #staged>0 then redis.call('UNLINK',unpack(staged)) end
   return 0
 end
@@ -51,22 +54,21 @@ end
 return 1
 """
 )
-"""Put. Keys: head, lease, fence, what was staged. Arguments: token (empty = whatever is there), milliseconds to live
-(0 = for ever), the head (empty = what was staged becomes it).
+"""Put. Keys: head, lease, fence, what was staged. Arguments: token, milliseconds to live (0 = for ever), the head
+(empty = what was staged becomes it).
 
 1 = stored, 0 = the token is no longer good, −1 = something staged is not there; an error = no room. Where it is not
 stored for another reason than the token, an older value goes too.
 """
 
-DROP = Script(
-    _OLD_PIECES
-    + """
+_DROP = """
 redis.call('UNLINK',KEYS[2],KEYS[3])
 local old=pieces(KEYS[1])
 if old then redis.pcall('UNLINK',unpack(old)) end
-return redis.call('UNLINK',KEYS[1])
+local dropped=redis.call('UNLINK',KEYS[1])
 """
-)
+
+DROP = Script(_OLD_PIECES + _DROP + "return dropped")
 """Forget a block, and let nothing be stored that is being computed. Keys: head, lease, fence. Whether it was there."""
 
 ACQUIRE = Script("""
@@ -78,6 +80,19 @@ if redis.call('GET',KEYS[2])==ARGV[1] then return 1 end
 return 0
 """)
 """Become the leader. Keys as `DROP`. Arguments: token, milliseconds of the lease and of the fence. May be repeated."""
+
+SEIZE = Script(
+    _OLD_PIECES
+    + """
+local done=redis.pcall('SET',KEYS[2],ARGV[1],'PX',ARGV[2])
+if not done.err then done=redis.pcall('SET',KEYS[3],ARGV[1],'PX',ARGV[3]) end
+if not done.err then return 1 end
+"""
+    + _DROP
+    + "return done"
+)
+"""Become the leader whoever is it, for a put that nobody's computation may overtake. Keys and arguments as `ACQUIRE`.
+Where there is no room an older value goes."""
 
 RENEW = Script("""
 if redis.call('GET',KEYS[3])~=ARGV[1] and redis.call('GET',KEYS[2])~=ARGV[1] then return 0 end

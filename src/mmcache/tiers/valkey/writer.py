@@ -1,9 +1,13 @@
-"""`Writer`: how the shared tier stores blocks and forgets them; what was not done is said, key by key."""
+"""`Writer`: how the shared tier stores blocks and forgets them; what was not done is said, key by key.
+
+A connection that is given up does not take back what was sent: the server may do it much later. So each put proves by
+a token, in the very script that stores it, that nothing was dropped or stored since.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +20,11 @@ from mmcache.settings import SharedSettings
 from mmcache.tiers.base import Deadline
 from mmcache.tiers.valkey.chunks import STAGED_MS, Cut, draw_id
 from mmcache.tiers.valkey.client import Client
-from mmcache.tiers.valkey.fence import Tokens
+from mmcache.tiers.valkey.fence import FENCE_SECONDS, UNCONDITIONAL, Tokens
 from mmcache.tiers.valkey.names import Names, chunk_names
 from mmcache.tiers.valkey.record import Record
 from mmcache.tiers.valkey.replies import Down, Refusal
-from mmcache.tiers.valkey.scripts import COMMIT, DROP, RELEASE
+from mmcache.tiers.valkey.scripts import COMMIT, DROP, RELEASE, SEIZE
 from mmcache.tiers.valkey.watch import ClockWatch
 from mmcache.tiers.valkey.words import Request
 
@@ -45,13 +49,30 @@ Why = tuple[RefuseReason, str]
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """What stores one frame: commands, of which the last says what became of it; or what gives its lease back."""
+    """What stores one frame."""
 
-    requests: list[Request]
-    size: int
+    block: tuple[bytes, bytes, bytes]
+    """Head, lease, fence."""
     token: bytes
+    head: bytes
+    """Empty = what is staged becomes it."""
+    staged: Sequence[bytes] = ()
+    """Names."""
+    pieces: Sequence[bytes | memoryview] = ()
+    left_ms: int = 0
+    """How long the server must keep it; 0 = for ever."""
+    size: int = 0
     refused: Why | None = None
-    """Why it is not stored, whatever the server says."""
+    """Why it is not stored: its lease is given back only."""
+
+    def requests(self, token: bytes) -> list[Request]:
+        """Commands, of which the last says what became of it."""
+        name = self.block[0]
+        if self.refused is not None:
+            return [Request(name, RELEASE.words(self.block, (token,)))]
+        pieces = zip(self.staged, self.pieces, strict=True)
+        words = COMMIT.words((*self.block, *self.staged), (token, self.left_ms, self.head))
+        return [*(Request(at, ("SET", at, piece, "PX", STAGED_MS)) for at, piece in pieces), Request(name, words)]
 
 
 class Writer:
@@ -71,7 +92,7 @@ class Writer:
         self._client, self._names, self._watch, self._tokens = client, names, watch, tokens
         self._where, self._emit = where, emit
         self._largest, self._chunk_bytes = settings.largest_bytes, settings.chunk_bytes
-        self._spare = settings.spare_seconds
+        self._spare, self._lease_ms = settings.spare_seconds, max(3, round(settings.lease_seconds * 1000))
         self._monotonic = clock.monotonic
         self.lost = 0
         """Blocks that were not stored because a node was down, full or unwilling."""
@@ -82,20 +103,23 @@ class Writer:
         """See `Tier.put`."""
         self._watch.own()
         refused: list[Why | None] = [None] * len(frames)
-        some: list[tuple[int, _Put]] = []
+        some: dict[Key, tuple[int, _Put]] = {}
         held = 0
         for place, (frame, deadline) in enumerate(zip(frames, deadlines, strict=True)):
             put = self._prepare(frame, deadline)
             if isinstance(put, RefuseReason):
                 refused[place] = put, "its computation began when no token could be had, or was overtaken"
                 continue
-            if some and held + put.size > _ROUND_BYTES:
-                self._send(frames, some, refused)
-                some, held = [], 0
-            some.append((place, put))
+            if put.refused is not None and put.token == UNCONDITIONAL:
+                refused[place] = put.refused
+                continue
+            if some and (held + put.size > _ROUND_BYTES or frame.key in some):
+                self._send(some, refused)
+                some, held = {}, 0
+            some[frame.key] = (place, put)
             held += put.size
         if some:
-            self._send(frames, some, refused)
+            self._send(some, refused)
         for frame, why in zip(frames, refused, strict=True):
             if why is not None:
                 self._count(why[0])
@@ -125,40 +149,50 @@ class Writer:
         size = len(head or b"") + len(prefix) + len(payload)
         block = self._names.block(frame.key)
         if head is None:
-            return self._hopeless(block, token, RefuseReason.UNSUPPORTED, "its names are too long")
+            return _Put(block, token, b"", refused=(RefuseReason.UNSUPPORTED, "its names are too long"))
         if size > self._largest:
-            return self._hopeless(block, token, RefuseReason.TOO_LARGE, f"{size} bytes")
+            return _Put(block, token, b"", refused=(RefuseReason.TOO_LARGE, f"{size} bytes"))
+        left_ms = self._left(deadline)
         if cut.count:
-            value = head + prefix
             staged = chunk_names(block[0], cut.chunk_id, cut.count)
-            pieces: Sequence[bytes | memoryview] = cut.pieces(payload)
-        elif size > _COPIED_TWICE:
-            value, pieces = b"", [b"".join((head, prefix, payload))]
-            staged = chunk_names(block[0], draw_id(), 1)
-        else:
-            value, pieces, staged = b"".join((head, prefix, payload)), [], []
-        requests = [
-            Request(name, ("SET", name, piece, "PX", STAGED_MS)) for name, piece in zip(staged, pieces, strict=True)
-        ]
-        words = COMMIT.words((*block, *staged), (token, self._left(deadline), value))
-        return _Put([*requests, Request(block[0], words)], size, token)
-
-    @staticmethod
-    def _hopeless(block: Sequence[bytes], token: bytes, reason: RefuseReason, why: str) -> _Put:
-        lease = [Request(block[0], RELEASE.words(block, (token,)))] if token else []
-        return _Put(lease, 0, token, (reason, why))
+            return _Put(block, token, head + prefix, staged, cut.pieces(payload), left_ms, size)
+        whole = b"".join((head, prefix, payload))
+        if size > _COPIED_TWICE:
+            return _Put(block, token, b"", chunk_names(block[0], draw_id(), 1), [whole], left_ms, size)
+        return _Put(block, token, whole, left_ms=left_ms, size=size)
 
     def _left(self, deadline: Deadline) -> int:
         """Milliseconds after which the server may collect a block; 0 = never."""
         left = math.inf if deadline is None else deadline - self._monotonic()
         return 0 if left > _FOR_EVER else max(1, math.ceil((left + self._spare) * 1000))
 
-    def _send(self, frames: Sequence[Frame], some: Sequence[tuple[int, _Put]], refused: list[Why | None]) -> None:
-        replies = iter(self._watch.ask([request for _, put in some for request in put.requests]))
-        for place, put in some:
-            judged = [next(replies) for _ in put.requests]
-            refused[place] = put.refused or _judged(judged)
-            self._tokens.settled(frames[place].key, put.token)
+    def _send(self, some: Mapping[Key, tuple[int, _Put]], refused: list[Why | None]) -> None:
+        """One round trip a node, and one before it for those that have no token yet."""
+        tokens = {key: put.token for key, (_, put) in some.items()}
+        for key, said in self._seize([key for key, token in tokens.items() if token == UNCONDITIONAL], some):
+            if isinstance(said, bytes):
+                tokens[key] = said
+            else:
+                refused[some[key][0]] = said
+                del tokens[key]
+        sent = [(key, *some[key], some[key][1].requests(token)) for key, token in tokens.items()]
+        replies = iter(self._watch.ask([one for *_, requests in sent for one in requests]) if sent else [])
+        for _, place, put, requests in sent:
+            judged = _judged([next(replies) for _ in requests])
+            refused[place] = put.refused or judged
+        for key, (_, put) in some.items():
+            self._tokens.settled(key, put.token)
+
+    def _seize(self, keys: Sequence[Key], some: Mapping[Key, tuple[int, _Put]]) -> Iterator[tuple[Key, bytes | Why]]:
+        """A token for each, or why it cannot be had."""
+        drawn = [self._tokens.draw() for _ in keys]
+        requests = []
+        for key, token in zip(keys, drawn, strict=True):
+            block = some[key][1].block
+            requests.append(Request(block[0], SEIZE.words(block, (token, self._lease_ms, FENCE_SECONDS * 1000))))
+        for key, token, reply in zip(keys, drawn, self._client.ask(requests) if requests else [], strict=True):
+            why = _judged([reply])
+            yield key, token if why is None else why
 
     def drop(self, keys: Sequence[Key]) -> int:
         """See `Tier.drop`. Raises `TierError` where some were not dropped, after trying all."""
