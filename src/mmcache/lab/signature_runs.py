@@ -70,10 +70,11 @@ class Scale:
 
 @dataclass(frozen=True)
 class Switch:
-    """Something was decided: when the command had returned, monotonic ns."""
+    """Something was decided: when the command had returned, and when it was given, monotonic ns."""
 
     name: str
     at: int
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,9 @@ def run(
         for share, name, decide in decisions:
             time.sleep(max(0.0, began / 1e9 + share * scale.seconds - time.monotonic()))
             assert board is not None
+            asked = time.monotonic_ns()
             decide(board)
-            switches.append(Switch(name, time.monotonic_ns()))
+            switches.append(Switch(name, time.monotonic_ns(), asked))
         if any(worker.wait() for worker in workers):
             raise AssetError("a process of the table signature failed: see its message above")
     finally:

@@ -77,7 +77,8 @@ class Rollout:
         compare_share: share of the candidate's calls that are answered by both, one after the other, to compare.
         halt_after: errors of the candidate in a row, in one process, after which it is put on hold for all.
         halt_below: mean agreement of the last comparisons (20 to 50) of a process, below which it is put on hold.
-        records: where the state is kept; default: the cache's folder, or this process. spare: remembers it.
+        records: where the state is kept; default: the cache's shared tier, its folder, or this process. spare:
+        remembers it while it cannot be reached.
         Raises `SettingsError`.
         """
         self._cache, self.name = cache, check_name(name)
@@ -88,7 +89,9 @@ class Rollout:
             raise SettingsError(f"the rollout {name} needs a version: {{'v1': function}}")
         _check_apart(self._encoders)
         if records is None:
-            records, spare = places(cache.root)
+            shared = cache.below.shared
+            server = () if shared is None else (shared.client, shared.client.address.prefix)
+            records, spare = places(cache.root, *server)
         self._trial = Trial(
             name, records, agreement(compare, cache.structures), say=self._say, share=compare_share,
             halt_after=halt_after, halt_below=halt_below, draw=draw, clock=cache.clock,
@@ -295,7 +298,7 @@ class Rollout:
         self._trial.publish()
 
     def close(self) -> None:
-        """Tell the others what was counted since the last second. `Cache.close` does it too."""
+        """Tell the others what was counted in the last second; nothing else is lost without it."""
         self._publish()
 
     def _say(self, message: str) -> None:

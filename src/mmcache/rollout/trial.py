@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,6 +61,7 @@ class Trial:
         self._in_a_row = 0
         self._seen: deque[float] = deque(maxlen=WINDOW)
         self._published = float("-inf")
+        self._process = os.getpid()
 
     @property
     def due(self) -> bool:
@@ -115,6 +117,8 @@ class Trial:
         """Add what was counted to the record of all processes; what could not be told is told later."""
         self._published = self._clock.monotonic()
         with self._lock:
+            if self._process != os.getpid():  # what a forked child inherited is its parent's to tell
+                self._process, self._counts = os.getpid(), {}
             (born, trial), fields = self._of, self._counts
             self._counts = {}
         if not fields and self._told:
