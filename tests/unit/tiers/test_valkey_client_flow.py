@@ -458,6 +458,28 @@ def test_one_node_that_is_gone_costs_only_its_own_requests(nodes: Nodes) -> None
                     assert isinstance(reply, Down)
 
 
+def test_one_node_that_is_silent_does_not_keep_the_replies_of_others(nodes: Nodes) -> None:
+    nodes.amiss, nodes.owner, go = {}, {}, threading.Event()
+    ports: list[int] = []
+
+    def share(number: int) -> Answer:
+        def say(words: Words) -> Any:
+            if number and words[0] != b"CLUSTER":
+                go.wait(10)
+            return slots_of(ports) if words[0] == b"CLUSTER" else words[1]
+
+        return say
+
+    with fakes(share(0), share(1)) as listening:
+        ports += listening
+        asker = client(ports[:1], cluster=True, timeout_seconds=0.2)
+        asked = [b"%d" % n for n in range(20)]
+        for key, reply in zip(asked, asker.ask([get(key) for key in asked]), strict=True):
+            assert isinstance(reply, Down) if slot_of(key) >= 8192 else reply == key
+        assert asker.status()["timeouts"] == 1
+        go.set()
+
+
 def test_replicas_answer_and_the_primary_where_they_do_not() -> None:
     seen: list[tuple[int, bytes]] = []
     ports: list[int] = []

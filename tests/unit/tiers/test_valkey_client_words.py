@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from mmcache.model.errors import SettingsError, TierError
 from mmcache.settings import SharedSettings
+from mmcache.testing.clock import FakeClock
 from mmcache.tiers.valkey.address import Address
 from mmcache.tiers.valkey.breaker import LONGEST, Breaker
+from mmcache.tiers.valkey.limit import SLOWEST, Limit
 from mmcache.tiers.valkey.node import Node
 from mmcache.tiers.valkey.replies import Replies
 from mmcache.tiers.valkey.slots import Shard, read_redirection, read_slots, slot_of
@@ -122,6 +124,16 @@ def test_redirections() -> None:
 
 def test_nodes_as_text() -> None:
     assert (str(A), str(Node("::1", 5))) == ("10.0.0.1:7000", "[::1]:5")
+
+
+def test_a_limit_is_later_by_what_has_moved() -> None:
+    clock = FakeClock()
+    limit = Limit(clock.monotonic, 1.0)
+    assert limit.left() == 1.0
+    limit.moved += SLOWEST
+    clock.advance(1.5)
+    assert limit.left() == 0.5
+    assert limit.part(0.5).left() == 0.25
 
 
 def test_a_breaker_lets_one_in_after_a_rest_that_doubles() -> None:
