@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mmcache.lab.servers import Cluster, choose, cluster, slot_of
+from mmcache.lab.servers import Cluster, certificates, choose, cluster, slot_of
 from mmcache.lab.servers.process import until
 from mmcache.model.clock import SystemClock
 from mmcache.model.errors import AssetError
@@ -44,13 +44,14 @@ def client(made: Cluster, **more: Any) -> Client:
     return asker
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=["latest", pytest.param("oldest", marks=pytest.mark.slow)])
+def three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Of the first server that is found here, and of Redis 6.2, the oldest that is supported."""
     try:
-        choose()
+        binary = choose() if request.param == "latest" else choose("redis", 6)
     except AssetError as error:
         pytest.skip(str(error))
-    with cluster(tmp_path_factory.mktemp("three"), primaries=3, replicas=0) as made:
+    with cluster(tmp_path_factory.mktemp("three"), primaries=3, replicas=0, binary=binary) as made:
         yield made
 
 
@@ -169,3 +170,20 @@ def test_a_primary_that_fails_is_replaced_by_its_replica(tmp_path: Path, end: st
         (made.restart if end == "kill" else made.resume)(lost)
         made.await_healthy()
         assert until(lambda: asker.ask([*reads, *writes]) == [*KEYS, *[b"OK"] * len(KEYS)])
+
+
+@pytest.mark.slow
+def test_a_cluster_with_tls_and_a_password(tmp_path: Path) -> None:
+    try:
+        made = certificates(tmp_path / "pem")
+        choose(tls=True)
+    except AssetError as error:
+        pytest.skip(str(error))
+    with cluster(tmp_path / "nodes", 3, 0, password="p@ss", tls=made) as safe:
+        asker = client(safe, password="p@ss", tls_ca=str(made.authority))
+        assert asker.ask([put(key, key) for key in KEYS]) == [b"OK"] * len(KEYS)
+        assert asker.ask([get(key) for key in KEYS]) == KEYS
+        assert asker.status()["nodes"] == 3
+        large = bytes(1 << 20)
+        replies = asker.ask([put(key, large) for key in KEYS[:40]] + [get(key) for key in KEYS[:40]])
+        assert replies == [b"OK"] * 40 + [large] * 40
