@@ -60,12 +60,12 @@ class Watch:
     def look(self) -> None:
         """Look now."""
         try:
-            raw = self._records.read(self._name)
+            self._take(self._records.read(self._name))
             self.reachable = True
-            self._take(raw)
         except TierError as error:
+            if self.reachable or not self._said:  # once an outage, whatever its messages are
+                self._tell(f"its state cannot be read or written, the last known one goes on: {error}")
             self.reachable = False
-            self._tell(f"its state cannot be read or written, the last known one goes on: {error}")
             self._remember()
         except FormatVersionError as error:
             self._tell(str(error))

@@ -28,7 +28,7 @@ class Server(MemoryRecords):
     def read(self, record: str) -> bytes | None:
         self.reads += 1
         if self.down:
-            raise TierError("connection refused")
+            raise TierError(f"connection refused, for the {self.reads}th time")
         return super().read(record)
 
     def swap(self, record: str, old: bytes | None, new: bytes, *, patience: float = 1.0, durable: bool = True) -> bool:
@@ -102,6 +102,10 @@ def test_while_the_server_is_down_the_last_known_state_goes_on(
     Board(server).promote("clip")
     clock.advance(1.0)
     assert watch.state().stable == "v2"
+    server.down = True
+    clock.advance(1.0)
+    watch.state()
+    assert len(said) == 2  # another outage
 
 
 def test_a_program_that_starts_meanwhile_has_what_the_folder_remembers(
