@@ -101,8 +101,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, revision=self.revision + 1, changed=now, **changes)
 
     def follows(self, other: State) -> bool:
-        """Whether this is a later state of the same record."""
-        return self.born == other.born and self.revision > other.revision
+        """Whether this is a later state of the same record; or one with decisions, where the other has none: made by
+        somebody who came when the record had been lost."""
+        return self.revision > other.revision and (self.born == other.born or other.revision == 0)
 
 
 _NO_CANDIDATE: dict[str, Any] = {"candidate": "", "percent": 0.0, "seed": "", "trial": 0, "hold": ""}

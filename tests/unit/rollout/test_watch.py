@@ -154,9 +154,25 @@ def test_another_record_of_the_name_counts(server: Server, clock: FakeClock, sai
     Board(server).canary("clip", "v2", 5)
     clock.advance(1.0)
     watch.state()
-    server.set("clip", first("v9", 0).encode())
+    another = first("v9", 0).canary("v10", 5, 0)
+    server.set("clip", another.encode())
     clock.advance(1.0)
-    assert watch.state().stable == "v9"
+    assert watch.state() == another
+
+
+def test_who_comes_when_the_record_was_lost_decides_nothing(server: Server, clock: FakeClock, said: list[str]) -> None:
+    watch = watching(server, clock, said)
+    watch.state()
+    Board(server).canary("clip", "v2", 5)
+    known = Board(server).promote("clip")
+    clock.advance(1.0)
+    watch.state()
+    server.set("clip", None)
+    late = watching(server, clock, said)
+    assert late.state().stable == "v1"  # it is the first to look, and makes a new record
+    clock.advance(1.0)
+    assert watch.state() == known == Board(server).state("clip")
+    assert late.state() == known
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff" * 99, b'{"stable": 1}', b"x" * (1 << 17)])
