@@ -14,10 +14,14 @@ from mmcache.testing.tier_contract import TierContract
 from mmcache.tiers.valkey import ValkeyTier
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+SERVERS: dict[str, tuple[str | None, int | None]] = {"newest": (None, None), "redis-6": ("redis", 6)}
+
+
+@pytest.fixture(scope="module", params=list(SERVERS))
+def one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
-        with servers.server(tmp_path_factory.mktemp("valkey")) as server:
+        binary = servers.choose(*SERVERS[request.param])
+        with servers.server(tmp_path_factory.mktemp("valkey"), binary=binary) as server:
             yield server.url
     except AssetError as missing:
         pytest.skip(str(missing))

@@ -26,14 +26,15 @@ def rules(prefix: str) -> str:
     return " ".join(found[1].replace("\\", " ").split()).replace("PASSWORD", "secret").replace("PREFIX", prefix)
 
 
-@pytest.fixture(scope="module", params=["one", "cluster"])
+@pytest.fixture(scope="module", params=["one", "redis-6", "cluster"])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """With users `a` and `b`; give it one."""
     users = {name: rules(f"{name}:") for name in "ab"}
     folder = tmp_path_factory.mktemp("valkey")
     try:
-        if request.param == "one":
-            with servers.server(folder, users=users) as server:
+        if request.param != "cluster":
+            binary = servers.choose() if request.param == "one" else servers.choose("redis", 6)
+            with servers.server(folder, users=users, binary=binary) as server:
                 yield server.url.replace("://", "://USER:secret@")
         else:
             with servers.cluster(folder, primaries=3, replicas=0, users=users) as cluster:
