@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from mmcache.model.errors import SettingsError, TierError
 from mmcache.settings import SharedSettings
 from mmcache.testing.clock import FakeClock
-from mmcache.tiers.valkey.address import Address
+from mmcache.tiers.valkey.address import Address, Node
 from mmcache.tiers.valkey.breaker import LONGEST, Breaker
 from mmcache.tiers.valkey.limit import SLOWEST, Limit
-from mmcache.tiers.valkey.node import Node
 from mmcache.tiers.valkey.replies import Replies
 from mmcache.tiers.valkey.slots import Shard, read_redirection, read_slots, slot_of
 from mmcache.tiers.valkey.words import LARGE, Script, encode, in_full
@@ -27,8 +26,8 @@ def parse(url: str, **more: Any) -> Address:
 
 
 def test_addresses() -> None:
-    assert parse("valkey://one") == Address((("one", 6379),))
-    assert parse("rediss://one:7/3") == Address((("one", 7),), tls=True, database=3)
+    assert parse("valkey://one") == Address((Node("one", 6379),))
+    assert parse("rediss://one:7/3") == Address((Node("one", 7),), tls=True, database=3)
     cluster = parse("redis://me:p%40ss@one,two:7,[::1],[::2]:8?cluster=true&prefix=a:")
     assert cluster.hosts == (("one", 6379), ("two", 7), ("::1", 6379), ("::2", 8))
     assert (cluster.mode, cluster.prefix, cluster.username, cluster.password) == ("cluster", "a:", "me", "p@ss")

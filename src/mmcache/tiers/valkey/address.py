@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from mmcache.model.errors import SettingsError
@@ -14,14 +14,22 @@ _SCHEMES = {"valkey": False, "redis": False, "valkeys": True, "rediss": True}
 _PORT, _SENTINEL_PORT = 6379, 26379
 _FORM = "valkey://user:password@host:6379/0, valkeys://… (TLS), …?cluster=true, valkey+sentinel://one,two/master"
 
-Host = tuple[str, int]
+
+class Node(NamedTuple):
+    """Where a server listens. (A tuple, since its hash is asked for once a request.)"""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
 class Address:
     """A server, the seeds of a cluster, or the sentinels that know a master."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[Node, ...]
     mode: Literal["standalone", "cluster", "sentinel"] = "standalone"
     master: str | None = None
     """The name by which sentinels know it."""
@@ -74,7 +82,7 @@ def _options(query: str, url: str) -> dict[str, str]:
     return options
 
 
-def _host(text: str, port: int, url: str) -> Host:
+def _host(text: str, port: int, url: str) -> Node:
     """`name`, `name:port`, `[v6]`, `[v6]:port`."""
     if text.startswith("["):
         host, closed, after = text[1:].partition("]")
@@ -87,7 +95,7 @@ def _host(text: str, port: int, url: str) -> Host:
     number = _number(digits, url)
     if not host or not 0 < number < 65536:
         raise SettingsError(f"shared: {_shown(url)!r} names no host, or a port outside 1…65535")
-    return unquote(host), number
+    return Node(unquote(host), number)
 
 
 def _number(text: str, url: str) -> int:

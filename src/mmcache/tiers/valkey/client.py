@@ -12,11 +12,12 @@ from mmcache.model.clock import Clock
 from mmcache.model.errors import TierClosedError, TierError
 from mmcache.model.event import Event, Failed
 from mmcache.settings import SharedSettings
-from mmcache.tiers.valkey.address import Address
+from mmcache.tiers.valkey.address import Address, Node
 from mmcache.tiers.valkey.call import Call
+from mmcache.tiers.valkey.dial import Dialer, hinted
 from mmcache.tiers.valkey.limit import Limit
 from mmcache.tiers.valkey.listener import Listener
-from mmcache.tiers.valkey.node import Dialer, Node, Peer, hinted
+from mmcache.tiers.valkey.node import Peer
 from mmcache.tiers.valkey.replies import Down, Refusal
 from mmcache.tiers.valkey.routes import OneServer, Peers, Routes
 from mmcache.tiers.valkey.sentinel import Sentinels

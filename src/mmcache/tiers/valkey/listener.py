@@ -7,8 +7,9 @@ from typing import Any
 
 from mmcache import forks
 from mmcache.model.errors import TierError
+from mmcache.tiers.valkey.dial import hinted
 from mmcache.tiers.valkey.limit import Limit
-from mmcache.tiers.valkey.node import Peer, hinted
+from mmcache.tiers.valkey.node import Peer
 from mmcache.tiers.valkey.replies import Down, Refusal
 from mmcache.tiers.valkey.routes import Routes
 from mmcache.tiers.valkey.slots import read_redirection

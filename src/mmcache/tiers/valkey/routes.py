@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 
 from mmcache.model.errors import TierError
 from mmcache.settings import SharedSettings
-from mmcache.tiers.valkey.address import Address
+from mmcache.tiers.valkey.address import Address, Node
+from mmcache.tiers.valkey.dial import Dialer
 from mmcache.tiers.valkey.limit import Limit
 from mmcache.tiers.valkey.look import Look
-from mmcache.tiers.valkey.node import Dialer, Node, Peer
+from mmcache.tiers.valkey.node import Peer
 from mmcache.tiers.valkey.words import Command
 
 READONLY: Command = ("READONLY",)
@@ -61,7 +62,7 @@ class Routes(ABC):
 
     def __init__(self, address: Address, peers: Peers, timeout_seconds: float) -> None:
         self.peers = peers
-        self.seeds = [Node(host, port) for host, port in address.hosts]
+        self.seeds = list(address.hosts)
         self.timeout_seconds = timeout_seconds
         self.failure = ""
         """Why the last look saw nothing; empty when it did."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mmcache.model.errors import TierError
-from mmcache.tiers.valkey.address import Address
+from mmcache.tiers.valkey.address import Address, Node
 from mmcache.tiers.valkey.limit import Limit
-from mmcache.tiers.valkey.node import Node, Peer
+from mmcache.tiers.valkey.node import Peer
 from mmcache.tiers.valkey.replies import Refusal
 from mmcache.tiers.valkey.routes import Peers, Routes
 from mmcache.tiers.valkey.words import Command

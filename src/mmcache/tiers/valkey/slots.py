@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmcache.model.errors import TierError
-from mmcache.tiers.valkey.node import Node
+from mmcache.tiers.valkey.address import Node
 from mmcache.tiers.valkey.replies import Refusal
 
 SLOTS = 16384

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 from mmcache.model.errors import TierError
-from mmcache.tiers.valkey.address import Address
+from mmcache.tiers.valkey.address import Address, Node
 from mmcache.tiers.valkey.limit import Limit
-from mmcache.tiers.valkey.node import BusyError, Node, Peer
+from mmcache.tiers.valkey.node import BusyError, Peer
 from mmcache.tiers.valkey.routes import READONLY, Peers, Routes
 from mmcache.tiers.valkey.slots import Shard, Slots, read_slots, slot_of
 
