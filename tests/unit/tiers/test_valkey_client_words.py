@@ -46,6 +46,8 @@ def test_addresses() -> None:
     "valkey://:hidden@one?cluster=true&x=1", "valkey://:hidden@one?prefix={}", "valkey+sentinel://:hidden@one",
     "valkey+sentinel://:hidden@one/m?cluster=true", "valkey+tower://:hidden@one/m", "valkey://:hidden@[::1",
     "valkey://:hidden@[::1]x", "valkey://:hidden@one,,two?cluster=true", "valkey://:hidden@one,two", "valkey://:hidden@one/²",
+        "valkey://me:hidden/x@one", "valkey://me:hid/hidden@one", "valkey://:hidden?x@one", "valkey://:x?hidden@one",
+        "valkey://:x?a=hidden@one", "valkey://:hidden#x@one:y",
 ])  # fmt: skip
 def test_what_is_no_address_says_so_without_the_password(url: str) -> None:
     with pytest.raises(SettingsError) as caught:

@@ -100,7 +100,10 @@ def _host(text: str, port: int, url: str) -> Node:
 
 def _number(text: str, url: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 6):
-        raise SettingsError(f"shared: {_shown(url)!r}: {text[:20]!r} is no number; an address looks like {_FORM}")
+        raise SettingsError(
+            f"shared: {_shown(url)!r}: a port or a database is no number; in a password, / ? @ : are written as "
+            f"%2F %3F %40 %3A; an address looks like {_FORM}"
+        )
     return int(text)
 
 
