@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from mmcache.model.event import MissReason
     from mmcache.model.key import Key
     from mmcache.model.signature import Signature
+    from mmcache.rows import Row
     from mmcache.semantic.alias import Alias
     from mmcache.semantic.prompt import Prompt
     from mmcache.semantic.settings import Reply, Semantic
-    from mmcache.settings import Settings, Tenant
+    from mmcache.settings import Settings, SharedSettings, Tenant
     from mmcache.stats import CacheStats
 
 _HOMES = {
@@ -40,8 +41,10 @@ _HOMES = {
     "Prompt": "mmcache.semantic.prompt",
     "Region": "mmcache.keys.region",
     "Reply": "mmcache.semantic.settings",
+    "Row": "mmcache.rows",
     "Semantic": "mmcache.semantic.settings",
     "Settings": "mmcache.settings",
+    "SharedSettings": "mmcache.settings",
     "Signature": "mmcache.keys.signing",  # which teaches it to describe models
     "Tenant": "mmcache.settings",
     "UnsupportedValueError": "mmcache.model.errors",
@@ -62,8 +65,10 @@ __all__ = [
     "Prompt",
     "Region",
     "Reply",
+    "Row",
     "Semantic",
     "Settings",
+    "SharedSettings",
     "Signature",
     "Tenant",
     "UnsupportedValueError",

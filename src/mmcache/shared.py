@@ -19,6 +19,7 @@ from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.editions import Editions
 from mmcache.tiers.valkey.feed import Feed, News
+from mmcache.tiers.valkey.names import Names
 from mmcache.tiers.valkey.news import NewsReader
 from mmcache.tiers.valkey.tier import ValkeyTier
 from mmcache.tiers.write_behind import WriteBehind
@@ -59,6 +60,7 @@ class Shared:
             self.valkey, backlog_bytes=settings.backlog_bytes, emit=emit, clock=clock, catch_up=catch_up,
             sequence=sequence, mark=self.valkey.tokens.mark,
         )  # fmt: skip
+        self._names = Names(self.client.address.prefix)
         self._origin = _origin(root)
         self._feed = Feed(self.client, self._origin)
         self._untold: set[Key] = set()
@@ -67,7 +69,7 @@ class Shared:
             self.client, settings, self._feed, clock=clock, on_news=self._on_news, on_gap=self._on_gap, emit=emit,
             on_heard=self._tell_the_untold, memory=None if root is None else root / "news",
         )  # fmt: skip
-        self._editions = Editions(self.client, self.news.heard)
+        self._editions = Editions(self.client, self.news.heard, clock)
         self._ids = RowIds(secret)
 
     def _require_same_secret(self, secret: bytes) -> None:
@@ -86,9 +88,16 @@ class Shared:
 
     # invalidation
 
-    def tell(self, keys: Sequence[Key]) -> None:
+    def holds(self, key: Key) -> bool:
+        """Whether the server has a value of `key`, or may have one."""
+        head = self._names.head(key)
+        (reply,) = self.client.ask([Request(head, ("EXISTS", head))])
+        return bool(reply != 0)
+
+    def tell(self, keys: Sequence[Key], undropped: Collection[Key]) -> None:
         """Make all other hosts forget `keys`; what cannot be told now is told as soon as the server is heard again."""
         with self._lock:
+            self._untold.update(undropped)
             late = bool(self._untold)
             if late:
                 self._untold.update(keys)
@@ -112,6 +121,7 @@ class Shared:
         if not keys:
             return
         try:
+            self.valkey.drop(keys)
             if len(keys) > MOST_UNTOLD:
                 self._feed.tell_of_a_gap()
             else:

@@ -5,7 +5,7 @@ Here both directions meet: what this process invalidates is told, and what other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from mmcache.changes import Changes
@@ -14,7 +14,7 @@ from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Event, Failed
 from mmcache.model.key import Key
 from mmcache.refs.base import References
-from mmcache.tiers.base import Tier
+from mmcache.tiers.base import Found, Tier
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.memory import MemoryTier
 from mmcache.tiers.owed import OwedDrops
@@ -28,8 +28,12 @@ class Elsewhere(Protocol):
     def tier(self) -> Tier:
         """The tier shared with them: what another host invalidated it has dropped there itself."""
 
-    def tell(self, keys: Sequence[Key]) -> None:
-        """Make them forget `keys`. Never raises: what cannot be told now is told later."""
+    def holds(self, key: Key) -> bool:
+        """Whether they may have read a value of `key`."""
+
+    def tell(self, keys: Sequence[Key], undropped: Collection[Key]) -> None:
+        """Make them forget `keys`. Never raises: what cannot be told now is told later, and so is what the shared tier
+        has failed to drop, when it has: or they would read it there again."""
 
 
 class Spread:
@@ -142,18 +146,14 @@ class Spread:
 
     def to_hosts(self, keys: Sequence[Key]) -> None:
         """Make every other host forget `keys`."""
-        if self._elsewhere is not None:
-            self._elsewhere.tell(keys)
+        if (elsewhere := self._elsewhere) is not None:
+            elsewhere.tell(keys, self._owed[id(elsewhere.tier)].settle(keys))
 
-    @property
-    def alone(self) -> bool:
-        """Whether there is nobody to tell."""
-        return self._broadcast is None and self._elsewhere is None
-
-    @property
-    def reaches_hosts(self) -> bool:
-        """Whether there may be other hosts."""
-        return self._elsewhere is not None
+    def replaces(self, key: Key) -> bool:
+        """Whether others may hold an older value of `key`."""
+        if self._broadcast is not None and any(isinstance(found, Found) for found in self._lower[0].get([key])):
+            return True
+        return self._elsewhere is not None and self._elsewhere.holds(key)
 
     def replaced(self, key: Key) -> None:
         """A newer value of `key` is readable: all others must forget theirs. This process keeps what it has."""

@@ -337,9 +337,7 @@ class Store:
 
     def replaces(self, key: Key) -> bool:
         """Whether other processes may hold an older value of `key` in their memory."""
-        if self._spread.alone:
-            return False
-        return self._spread.reaches_hosts or any(isinstance(found, Found) for found in self.lower[0].get([key]))
+        return self._spread.replaces(key)
 
     def tell_others(self, key: Key) -> None:
         """A newer value of `key` is readable: all others must forget theirs."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mmcache.forks import Lock
+from mmcache.model.clock import Clock
 from mmcache.model.errors import TierError
 from mmcache.model.event import MissReason
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
@@ -24,6 +25,8 @@ ANEW = -1
 """The version of a change that nobody can place in the database's log: the edition moves whatever it was."""
 KEPT_SECONDS = 7 * 86_400
 """An edition that nobody fetched for so long is forgotten by the server."""
+KNOWN_SECONDS = 60.0
+"""A process asks again so long after it fetched one."""
 CAPACITY = 100_000
 """Editions that a process remembers."""
 _DIGITS = 20
@@ -58,10 +61,11 @@ def edition_key(prefix: str, source: bytes) -> bytes:
 class Editions:
     """What one process knows of editions. It may go by that while it hears the news (`heard`), and no longer."""
 
-    def __init__(self, client: Client, heard: Callable[[], bool]) -> None:
-        self._client, self._prefix, self._heard = client, client.address.prefix, heard
+    def __init__(self, client: Client, heard: Callable[[], bool], clock: Clock) -> None:
+        self._client, self._prefix, self._heard, self._clock = client, client.address.prefix, heard, clock
         self._lock = Lock()
-        self._known: OrderedDict[bytes, bytes] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
+        """Editions, and until when they are gone by: hosts agree again soon after the server has lost one."""
         self._turn = 0
         """Counts the news, so that what was fetched before some is not remembered after it."""
 
@@ -69,10 +73,14 @@ class Editions:
         """The editions of `sources`, in order; or why nobody can say: then nothing that rests on them may be served."""
         if not self._heard():
             return MissReason.STALE_LEASE
+        now = self._clock.monotonic()
         with self._lock:
-            turn, found = self._turn, {source: self._known[source] for source in sources if source in self._known}
-            for source in found:
-                self._known.move_to_end(source)
+            turn, found = self._turn, {}
+            for source in sources:
+                edition, until = self._known.get(source, (b"", now))
+                if until > now:
+                    found[source] = edition
+                    self._known.move_to_end(source)
         missing = [source for source in dict.fromkeys(sources) if source not in found]
         if missing:
             fetched = self._fetch(missing)
@@ -81,7 +89,7 @@ class Editions:
             found |= fetched
             with self._lock:
                 if self._turn == turn:
-                    self._known |= fetched
+                    self._known |= {source: (edition, now + KNOWN_SECONDS) for source, edition in fetched.items()}
                     while len(self._known) > CAPACITY:
                         self._known.popitem(last=False)
         return [found[source] for source in sources]

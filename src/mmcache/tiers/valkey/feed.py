@@ -29,6 +29,12 @@ _TELL = Script(
     "return redis.call('XADD',KEYS[1],'MAXLEN','~',ARGV[1],'*',"
     "'n',ARGV[2],'p',before..ARGV[7],'o',ARGV[3],'k',ARGV[4],'s',ARGV[5],'a',ARGV[6])"
 )
+_LAST = (
+    "local last=redis.call('XREVRANGE',KEYS[1],'+','-','COUNT',1) if last[1] then return last end "
+    "redis.call('XADD',KEYS[1],'*','n',ARGV[1],'p','','o','','k','','s','','a','') "
+    "return redis.call('XREVRANGE',KEYS[1],'+','-','COUNT',1)"
+)
+"""A stream is begun by its first reader: of one that is empty nobody could tell whether it had entries before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +84,21 @@ class Feed:
         if isinstance(reply, Refusal | Down):
             raise TierError(f"other hosts were not told of a change: {reply}")
 
-    def last(self, reply: Any) -> Place:
+    @staticmethod
+    def last(reply: Any) -> Place:
         """The place of the last entry, from the reply to `last_command`. Raises `TierError`."""
-        found = _entries(reply)
-        return found[0].place if found else Place()
+        if not (found := _entries(reply)):
+            raise TierError("the news have no last entry: is the server writable?")
+        return found[0].place
 
     def last_command(self) -> tuple[str | bytes | int, ...]:
         """What to ask for the last entry."""
-        return ("XREVRANGE", self.key, "+", "-", "COUNT", 1)
+        return ("EVAL", _LAST, 1, self.key, secrets.token_bytes(_NAME_BYTES))
 
-    def read_command(self, place: Place, block_ms: int, count: int = 256) -> tuple[str | bytes | int, ...]:
-        """What to ask for the entries after `place`; the server waits for one for so long."""
-        return ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", self.key, place.id)
+    def read_command(self, place: Place, block_ms: int | None, count: int = 256) -> tuple[str | bytes | int, ...]:
+        """What to ask for the entries after `place`; the server waits for one for so long, None = not at all."""
+        wait = () if block_ms is None else ("BLOCK", block_ms)
+        return ("XREAD", "COUNT", count, *wait, "STREAMS", self.key, place.id)
 
     @staticmethod
     def entries(reply: Any) -> list[News]:

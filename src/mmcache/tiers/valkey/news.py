@@ -123,13 +123,14 @@ class NewsReader:
 
     def _read(self) -> None:
         """One look. Raises `TierError`."""
+        block_ms = None if self._now() >= self._until else self._block_ms  # who may serve nothing waits for nothing
         if self._listener is None:
             self._listener = self._client.listen(self._feed.key)
         if self._place is None:
             self._begin(self._listener)
         assert self._place is not None
         sent = self._now()
-        news = Feed.entries(self._asked(self._listener, self._feed.read_command(self._place, self._block_ms)))
+        news = Feed.entries(self._asked(self._listener, self._feed.read_command(self._place, block_ms)))
         if news:
             self._take(news, sent)
         else:
@@ -170,7 +171,7 @@ class NewsReader:
         self._place = place
 
     def _last(self, listener: Listener) -> Place:
-        return self._feed.last(self._asked(listener, self._feed.last_command()))
+        return Feed.last(self._asked(listener, self._feed.last_command()))
 
     def _asked(self, listener: Listener, command: tuple[str | bytes | int, ...]) -> object:
         reply = listener.ask(command, self._block_ms / 1000 + self._patience)
@@ -219,11 +220,13 @@ class NewsReader:
     def after_fork(self, child: bool) -> None:
         """The child reads for itself, from where its parent was; it has heard nothing yet."""
         if child:
-            place, ended = self._place, self._ended.is_set()
+            place, ended, reading = self._place, self._ended.is_set(), self._thread is not None
             self._reset()
             self._place = place
             if ended:
                 self._ended.set()
+            elif reading:
+                self.start()
 
 
 def _number(place: bytes) -> tuple[int, int]:
