@@ -102,6 +102,36 @@ def test_slots_move_while_threads_read_and_write(three: Cluster) -> None:
     assert int(asker.status()["moved"]) > 0
 
 
+def test_connections_that_are_cut_under_load_mix_nothing_up(three: Cluster) -> None:
+    """All are killed again and again: a reply is right, or there is none."""
+    asker = client(three, connections=3, rest_seconds=0.001)
+    large = {key: key * 4000 for key in KEYS[:20]}
+    asker.ask([put(key, large.get(key, key)) for key in KEYS])
+    wrong, right, over = list[Any](), [0], threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            for key, reply in zip(KEYS, asker.ask([get(key) for key in KEYS]), strict=True):
+                if isinstance(reply, Down):
+                    continue
+                right[0] += 1
+                if reply != large.get(key, key):
+                    wrong.append((key, reply))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(60):
+        for node in three.nodes:
+            node.server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong[:3]
+    assert right[0] > len(KEYS)
+    assert int(asker.status()["opened"]) > 20
+
+
 def test_a_slot_that_is_half_there(three: Cluster) -> None:
     """Every state of a move in turn, so that ASK and TRYAGAIN are met for certain."""
     asker = client(three)

@@ -437,29 +437,26 @@ def test_nodes_that_send_us_round_in_circles_end_as_down() -> None:
         assert "says: MOVED" in client(ports, cluster=True).ask([get(b"a")])[0]
 
 
-def test_one_node_that_is_gone_costs_only_its_own_requests(nodes: Nodes) -> None:
-    nodes.amiss, nodes.owner = {}, {}
+@pytest.mark.parametrize("alive", [1, 2])
+def test_one_node_that_is_gone_costs_only_its_own_requests(alive: int) -> None:
     with fakes(lambda words: b"x") as gone:
         pass
     ports: list[int] = []
 
-    def share(number: int) -> Answer:
-        return lambda words: slots_of([*ports, *gone]) if words[0] == b"CLUSTER" else words[1]
+    def share(words: Words) -> Any:
+        return slots_of([*ports, *gone]) if words[0] == b"CLUSTER" else words[1]
 
-    with fakes(share(0), share(1)) as listening:
+    with fakes(*[share] * alive) as listening:
         ports += listening
         asker = client(ports, cluster=True)
         asked = [b"%d" % n for n in range(30)]
         for _ in range(2):
             for key, reply in zip(asked, asker.ask([get(key) for key in asked]), strict=True):
-                if slot_of(key) * 3 // 16384 < 2:
-                    assert reply == key
-                else:
-                    assert isinstance(reply, Down)
+                assert reply == key if slot_of(key) * (alive + 1) // 16384 < alive else isinstance(reply, Down)
 
 
-def test_one_node_that_is_silent_does_not_keep_the_replies_of_others(nodes: Nodes) -> None:
-    nodes.amiss, nodes.owner, go = {}, {}, threading.Event()
+def test_one_node_that_is_silent_does_not_keep_the_replies_of_others() -> None:
+    go = threading.Event()
     ports: list[int] = []
 
     def share(number: int) -> Answer:

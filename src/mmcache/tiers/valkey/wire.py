@@ -46,7 +46,7 @@ class Wire:
 
     def settle(self, limit: Limit) -> None:
         """Send and receive all, or end with a `fault`."""
-        if self._count > 1 and (len(self._out) > 1 or len(self._out[0]) > _LIGHT):
+        if self._count > 1 and sum(map(len, self._out)) > _LIGHT:
             settle_all([self], limit)
             return
         try:
