@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from threading import Event
 from typing import Any
 
 from mmcache.model.errors import TierError
@@ -144,6 +145,13 @@ def _raw(word: Any) -> bytes:
 
 def link(server: FakeServer) -> Link:
     return Link(server, _Keeper(server), ReadableIds())
+
+
+class Impatient(Event):
+    """Waits for nothing."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
 
 
 class FakeLog:

@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.sync.stand_ins import PRODUCTS, TABLES, FakeLog, FakeServer, config, event, link
+from tests.unit.sync.stand_ins import PRODUCTS, TABLES, FakeLog, FakeServer, Impatient, config, event, link
 
 from mmcache.model.errors import SettingsError, TierError
-from mmcache.sync import runner as module
 from mmcache.sync.dead import DeadLetters
 from mmcache.sync.envelope import Message
-from mmcache.sync.mapping import Resnapshot, SyncConfig, Table
+from mmcache.sync.mapping import Resnapshot, Table
 from mmcache.sync.positions import Position, Positions
 from mmcache.sync.retry import retry
 from mmcache.sync.runner import Runner
@@ -23,12 +22,6 @@ from mmcache.testing.clock import FakeClock
 
 ROW = {"id": 1, "photo": "a", "title": "t", "body": "b"}
 PLACE = (PRODUCTS, 0)
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "DOUBTFUL_LOOK_SECONDS"):
-        monkeypatch.setattr(module, name, 0.0)
 
 
 class Bench:
@@ -45,6 +38,7 @@ class Bench:
         """A new process: nothing of the old one is left but what is on the servers."""
         self.runner = Runner(
             self.config, self.log, link(self.server), name="me", tell=self.lines.append, clock=self.clock,
+            stop=Impatient(),
             **self.options,
         )  # fmt: skip
         return self.runner
@@ -63,7 +57,7 @@ def bench() -> Iterator[Bench]:
     made.runner.close()
 
 
-def test_the_first_start_moves_all_and_goes_on_from_the_end(bench: Bench) -> None:
+def test_the_first_start_moves_all_and_goes_on_from_the_end() -> None:
     fresh = Bench()
     fresh.log.write(event(0, "d", {"id": 1}))
     fresh.steps(2)
@@ -419,7 +413,3 @@ def test_positions_that_cannot_be_read_are_unknown() -> None:
     server.down = 1
     with pytest.raises(TierError):
         Positions(kept, "other").load()
-
-
-def test_the_stand_in_fits() -> None:
-    assert isinstance(config(), SyncConfig)
