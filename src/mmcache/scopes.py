@@ -93,6 +93,8 @@ class Scopes:
             return False
         scope = self.find(key)
         if scope is not None:
-            return header.signature == scope.signature.digest and (not scope.chain.seals or sealed(header))
+            declared = header.signature, header.tenant, header.namespace
+            meant = scope.signature.digest, scope.tenant, scope.namespace
+            return declared == meant and (not scope.chain.seals or sealed(header))
         salt = self._realms.salt(header.tenant, header.namespace)
         return self._realms.scope_of(salt, header.signature) == key.scope
