@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.tiers.fake_valkey import Answer, Error, Hangup, Raw, Words, fakes, slots_of
 
+from mmcache.model.clock import Clock, SystemClock
 from mmcache.model.errors import TierClosedError, TierError
 from mmcache.model.event import Event, Failed
 from mmcache.settings import SharedSettings
@@ -35,12 +37,17 @@ def get(key: bytes, replica: bool = False) -> Request:
     return Request(key, ("GET", key), replica)
 
 
-def client(ports: list[int], clock: FakeClock | None = None, *, cluster: bool = False, **more: Any) -> Client:
-    clock = clock or FakeClock()
+def client(ports: list[int], clock: Clock | None = None, *, cluster: bool = False, **more: Any) -> Client:
+    fake = FakeClock()
     emit = more.pop("emit", lambda event: None)
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     url = f"valkey://{more.pop('login', '')}{hosts}{'?cluster=true' if cluster else ''}"
-    asker = Client(SharedSettings(url, **more), clock=clock, emit=emit, sleep=clock.advance)
+    asker = Client(
+        SharedSettings(url, **more),
+        clock=clock or fake,
+        emit=emit,
+        sleep=clock.advance if isinstance(clock, FakeClock) else fake.advance,
+    )
     _opened.append(asker)
     return asker
 
@@ -475,6 +482,26 @@ def test_one_node_that_is_silent_does_not_keep_the_replies_of_others() -> None:
             assert isinstance(reply, Down) if slot_of(key) >= 8192 else reply == key
         assert asker.status()["timeouts"] == 1
         go.set()
+
+
+def test_a_node_that_cannot_be_dialled_leaves_time_for_others() -> None:
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)  # with its queue full, the kernel lets further callers wait
+        for one in (first, second):
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        ports: list[int] = []
+
+        def share(words: Words) -> Any:
+            return slots_of([full.getsockname()[1], *ports]) if words[0] == b"CLUSTER" else words[1]
+
+        with fakes(share) as listening:
+            ports += listening
+            asker = client(ports, SystemClock(), cluster=True, timeout_seconds=1.0)
+            asked = sorted((b"%d" % n for n in range(20)), key=slot_of)
+            for key, reply in zip(asked, asker.ask([get(key) for key in asked]), strict=True):
+                assert reply == key if slot_of(key) >= 8192 else "no connection in time" in reply
 
 
 def test_replicas_answer_and_the_primary_where_they_do_not() -> None:
