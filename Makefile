@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 BUILT  := pyproject.toml setup.py constraints.txt $(wildcard src/mmcache/*/*.c)
 
-.PHONY: help setup demo test test-all lint types imports examples lab-assets bench docs clean
+.PHONY: help setup demo demo-cluster test test-all lint types imports examples lab-assets bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ setup: $(VENV)/.test-ready  ## everything that development needs, into .venv
 
 demo: $(VENV)/.demo-ready  ## the main job on real input: cold, cached, restarted
 	$(BIN)/mmcache demo
+
+demo-cluster: $(VENV)/.demo-ready  ## two hosts share one cache; a node of its cluster is killed
+	$(BIN)/mmcache demo-cluster
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

