@@ -26,7 +26,7 @@ _ASK_SECONDS = 0.002
 class FileRecords:
     """Records of the cache folder `root`. Nothing is opened between two calls."""
 
-    look_every = 0.05
+    look_every, waits = 0.05, False
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER

@@ -15,6 +15,9 @@ class Records(Protocol):
 
     look_every: float
     """Seconds between two reads of a process."""
+    waits: bool
+    """Whether a read may wait for somebody else: then one caller reads and the others go on with what is known. Else
+    everybody who finds it due reads, so that nobody who begins `look_every` after a change misses it."""
 
     def read(self, record: str) -> bytes | None:
         """The record; None where there is none. Whole: the old one or the new one."""
@@ -32,7 +35,7 @@ class Records(Protocol):
 class MemoryRecords:
     """Of one process: for a cache that has neither a folder nor a server."""
 
-    look_every = 0.0
+    look_every, waits = 0.0, False
 
     def __init__(self) -> None:
         self._held: dict[str, bytes] = {}

@@ -32,7 +32,7 @@ class Asks(Protocol):
 class ServerRecords:
     """Records under `prefix{rollout}:`, all in one slot. They have no deadline."""
 
-    look_every = 1.0
+    look_every, waits = 1.0, True
 
     def __init__(self, client: Asks, prefix: str) -> None:
         self._client = client

@@ -53,8 +53,11 @@ class Watch:
         """At most `look_every` seconds old, where the records can be reached."""
         now = self._clock.monotonic()
         if now >= self._due:
-            self._due = now + self._records.look_every  # first: others need not wait for this look
+            due = now + self._records.look_every
+            if self._records.waits:
+                self._due = due  # first: others need not wait for this look
             self.look()
+            self._due = max(self._due, due)
         return self._state
 
     def look(self) -> None:

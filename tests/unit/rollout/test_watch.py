@@ -18,7 +18,7 @@ from mmcache.testing.clock import FakeClock
 class Server(MemoryRecords):
     """Records that can be gone, and forget."""
 
-    look_every = 1.0
+    look_every, waits = 1.0, True
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,3 +246,40 @@ def test_a_read_that_was_overtaken_changes_nothing(server: Server, clock: FakeCl
     raw = server.read("clip")
     assert raw is not None
     assert decode(raw) == known
+
+
+def test_whoever_begins_after_the_interval_sees_the_change_although_another_is_still_reading(
+    clock: FakeClock, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = FileRecords(tmp_path)
+    watch = watching(records, clock, said)
+    watch.state()
+    clock.advance(0.05)
+    read = records.read
+
+    def slow(record: str) -> bytes | None:
+        """Another thread's read, which is stopped after it has the old record: meanwhile, everything happens."""
+        monkeypatch.setattr(records, "read", read)
+        old = read(record)
+        Board(FileRecords(tmp_path)).canary("clip", "v2", 5)
+        assert watch.state().candidate == "v2"
+        return old
+
+    monkeypatch.setattr(records, "read", slow)
+    assert watch.state().candidate == "v2"
+    assert said == []
+
+
+def test_a_look_that_waits_for_a_server_is_one_callers(server: Server, clock: FakeClock, said: list[str]) -> None:
+    watch = watching(server, clock, said)
+    watch.state()
+    clock.advance(1.0)
+    read, reads = server.read, server.reads
+
+    def waiting(record: str) -> bytes | None:
+        watch.state()  # another thread's call
+        return read(record)
+
+    server.read = waiting  # type: ignore[method-assign]
+    watch.state()
+    assert server.reads == reads + 1
