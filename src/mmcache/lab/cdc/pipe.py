@@ -15,7 +15,7 @@ from mmcache.keys.realm import load_secret
 from mmcache.lab.cdc.board import Board
 from mmcache.lab.cdc.process import await_ready, kill, stop
 from mmcache.lab.cdc.stages import Stages
-from mmcache.lab.servers import Cluster, cluster
+from mmcache.lab.servers import Cluster, Node, cluster, slot_of
 from mmcache.lab.servers.process import bound_to_us
 from mmcache.model.errors import AssetError, TierError
 
@@ -78,7 +78,7 @@ class SyncProcess:
 
     def start(self) -> None:
         """Until it reads. Raises `AssetError`."""
-        words = [*bound_to_us(), sys.executable, "-c", "from mmcache.cli.sync import app; app()", "run"]
+        words = [*bound_to_us(), sys.executable, "-m", "mmcache.cli", "sync", "run"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*words, "--config", str(self._config_file)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -97,7 +97,7 @@ class SyncProcess:
         from mmcache.sync.link import keeper_of
         from mmcache.sync.status import Status
 
-        client, keeper, _ = keeper_of(mapping.read(self._config_file).settings)
+        client, keeper = keeper_of(mapping.read(self._config_file).settings)
         try:
             seen = Status(keeper).seen()
         except TierError:
@@ -188,6 +188,10 @@ tables:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._exit.close()
+
+    def news_node(self) -> Node:
+        """The primary that holds the stream by which caches hear of changes."""
+        return self.cluster.primary_of(slot_of(b"mmcache:{news}"))
 
     def each(self, do: str, **how: Any) -> list[dict[str, Any]]:
         """One order to all cache processes; their answers."""

@@ -28,8 +28,9 @@ from mmcache.lab.cdc.postgres import client, connected
 from mmcache.rows import Row
 
 TABLE = "products"
-_PAUSE_SECONDS = 0.002
-_AT_ONCE = 32
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.02
+"""Between two turns; doubled while nothing comes."""
+_AT_ONCE = 8
 """Rows looked at in a turn."""
 
 
@@ -103,13 +104,14 @@ class Reading:
 
     def _follow(self, rows: list[int]) -> None:
         pending: OrderedDict[int, None] = OrderedDict()
-        come = 0
+        come, pause = 0, _PAUSE_SECONDS
         draw = random.Random(1)
         while not self._ended.is_set():
             committed = self._board.committed
             while come < len(rows) and rows[come] <= committed:
                 pending[rows[come]] = None
                 come += 1
+            before = len(pending)
             for row in list(islice(pending, _AT_ONCE)):
                 found = self.read(row)
                 if found is not None and found[0] >= self._target:
@@ -124,7 +126,12 @@ class Reading:
                     self._old.append((row, found[1]))
             if come == len(rows) and not pending:
                 self._settled.set()
-            time.sleep(_PAUSE_SECONDS)
+            pause = (
+                min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                if before > _AT_ONCE and len(pending) == before
+                else _PAUSE_SECONDS
+            )
+            time.sleep(pause)
         self._settled.set()
 
     def end(self, patience: float, **_: Any) -> dict[str, Any]:
