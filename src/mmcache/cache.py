@@ -53,6 +53,7 @@ from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
 
 if TYPE_CHECKING:
+    from mmcache.rollout import Rollout
     from mmcache.semantic.meaning import Meaning
     from mmcache.semantic.prompt import Prompt
     from mmcache.semantic.settings import Reply, Semantic
@@ -131,11 +132,10 @@ class Cache:
         self.root = None if root is None else Path(root).expanduser()
         secret = root_secret(self.root, secret)
         realms = RealmKeys(secret)
-        self.below = Lower.open(
+        self.below = below = Lower.open(
             self.root, disk, shared, lower, limits=settings.disk, secret=secret, clock=self.clock, tenants=tenants,
             upstairs=lambda: self._store, heard=partial(heard, self),
         )  # fmt: skip
-        below = self.below
         self.memo = below.memo
         """Encoded bytes seen before → their canonical content; on disk where there is a disk tier."""
         self.structures = Structures()
@@ -179,8 +179,6 @@ class Cache:
         `[cache]` holds the constructor's arguments by name, `[tenants.NAME]` a `Tenant`. Raises `SettingsError`.
         """
         return cls(**read_config(path) | changes)
-
-    # Keys and encoders ----------------------------------------------------------------------------------------------
 
     def key(
         self,
@@ -228,7 +226,14 @@ class Cache:
         """
         return partial(wrapped, self, options) if function is None else wrapped(self, options, function)
 
-    # Lookup ---------------------------------------------------------------------------------------------------------
+    def rollout(self, name: str, versions: Mapping[str, Any], **options: Any) -> Rollout:
+        """Versions of one model behind one function, `{"v1": encode_v1, "v2": encode_v2}`: a share of the tenants tries
+        a new one before all do. Options as for `Rollout`. Raises `SettingsError`."""
+        from mmcache.rollout import Rollout
+
+        found = Rollout(self, name, versions, **options)
+        self.below.closers.append(found.close)
+        return found
 
     def _get_below(self, key: Key, default: Any) -> Any:
         self.scopes.check(key)
@@ -279,8 +284,6 @@ class Cache:
         on = mode == "on"
         self.peek, self.get = (memory.peek, memory.get_or_below) if on else (_nothing_held, _nothing_held)
         self._fresh = memory.fresh if on else _nothing_held
-
-    # Change ---------------------------------------------------------------------------------------------------------
 
     def put(self, key: Key, value: Any, *, cost: float = 0.0, ttl: float | None = None) -> bool:
         """Store `value`; True when at least one tier took it. `cost`: seconds that computing it took.
@@ -342,10 +345,8 @@ class Cache:
                 self._store.memory.unpin(key)
 
     def explain(self, source: Any, *, content: Content | None = None, **key: Any) -> Explanation:
-        """What a key is made of and what each tier holds for it; counts nothing, promotes nothing.
-
-        `source` is a key, or an input with the keyword arguments of `Cache.key` (`modality=`, `signature=`, …).
-        """
+        """What a key is made of and what each tier holds for it; counts nothing, promotes nothing. `source` is a key,
+        or an input with the keyword arguments of `Cache.key` (`modality=`, `signature=`, …)."""
         self._check_open()
         wanted = source if isinstance(source, Key) else self.key(source, **key)
         self._store.catch_up()

@@ -44,6 +44,8 @@ class Lower:
     signatures: SignatureIndex = field(default_factory=RecentSignatures)
     broadcast: Broadcast | None = None
     shared: Shared | None = None
+    closers: list[Callable[[], None]] = field(default_factory=list)
+    """What else the cache closes, first of all."""
 
     @classmethod
     def open(
@@ -127,7 +129,9 @@ class Lower:
             self.shared.news.start()
 
     def quiet(self) -> None:
-        """Hear them no more."""
+        """Before the tiers: hear them no more, and close what is built on the cache."""
+        for close in self.closers:
+            close()
         if self.shared is not None:
             self.shared.news.close()
 

@@ -65,3 +65,14 @@ def test_report_and_json_are_written(demo: dict[str, Any], place: Path) -> None:
     report = place / "demo-report"
     assert json.loads((report / "demo.json").read_text()) == demo
     assert "<svg" in (report / "index.html").read_text()
+
+
+def test_two_hosts_share_a_cluster_of_which_a_node_dies(place: Path) -> None:
+    code = "import sys; from mmcache.lab.demo_cluster import run; sys.exit(run(seconds=1.0, json=True))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["ok"]
+    assert found["wrong"] == 0
+    before, *_ = found["phases"]
+    assert before["outcomes"].get("valkey"), "one host found nothing that the other had stored"
