@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from math import ceil, exp, log
 
 # A bet λ is the likelihood ratio of a rate q < ε against ε: 1 + λ (ε − X) is (1−q)/(1−ε) for right and q/ε for wrong.
-BETS = ((1 / 64, 0.5), (1 / 12, 0.2), (1 / 4, 0.2), (0.55, 0.1))
+BETS = ((1 / 64, 0.6), (1 / 12, 0.16), (1 / 4, 0.16), (0.55, 0.08))
 """(q ÷ ε, weight). The first gains fastest where nothing is wrong; the last still gains at half of the allowed rate."""
 CREDIT = 100.0
 """Wealth is kept below this many times what is needed: evidence of long ago must not pay for the errors of today."""
-FIRST_TRY = 0.6
+FIRST_TRY = 0.75
 """Of α; the others share the rest, the i-th gets (1 − FIRST_TRY) α ÷ (i (i − 1))."""
 GIVE_UP = -1.5
 """Log-wealth of its best bet below which the test begins again, with the α of its next try; but not before"""

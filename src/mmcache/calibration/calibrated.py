@@ -20,15 +20,12 @@ from mmcache.calibration.ledger import Ledger
 from mmcache.likeness.base import Likeness, Nearness
 from mmcache.model.errors import SettingsError
 
-LEVELS = (1 / 10, 1 / 3, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Estimated P(wrong) ÷ max_error up to which a request belongs to each level, strict to loose."""
-CHAINS = (((1, 2, 3, 4, 5, 6), 0.8), ((0,), 0.2))
-"""(levels, share of α). Levels are opened in the order of a chain, each only while all before it in the chain pass."""
-ENTRY = 1
-"""The level that is to open first."""
-FALL_BACK = 60
-"""÷ max_error outcomes of the entry level, after which the other chain may open too. Not before: once anything is open,
-outcomes of the others come in at the pace of checks only."""
+LEVELS = (1 / 3, 1 / 3, 2 / 3, 1.0, 2.0, 4.0)
+"""Estimated P(wrong) ÷ max_error up to which a request belongs to each level, strict to loose. To the strictest only
+where no words differ and pictures and sounds are the very same: it owes the least to the ranking."""
+CHAINS = (((0, 1, 2, 3, 4, 5), 0.5), ((1, 2, 3, 4, 5), 0.5))
+"""(levels, share of α). Levels are opened in the order of a chain, each only while all before it in the chain pass: one
+begins with what the gates alone say, the other with what the ranking says."""
 OWN_NEAR = 2
 """Right outcomes that a wording must have of its own before a picture or sound that is not the very same may do."""
 
@@ -38,7 +35,7 @@ class Calibrated:
 
     `max_error`: the allowed P(wrong | hit), 0.001 to 0.2. `confidence`: of each certificate, 0.5 to 0.9999.
     `check_share`: of what may be served, the share that is computed and compared all the same in quiet times.
-    `own_evidence`: right outcomes that a stored wording must have of its own before it is served, 0 or more.
+    `own_evidence`: right outcomes that a neighbourhood must have of its own before it is served, 0 or more.
     `neighbourhoods`: wordings and pairs of wordings remembered. Raises `SettingsError`.
     """
 
@@ -64,8 +61,10 @@ class Calibrated:
         self.max_error, self.confidence_level, self.check_share = max_error, confidence, check_share
         self.own_evidence, self.neighbourhoods = own_evidence, neighbourhoods
         self._tops = [times * max_error for times in LEVELS]
-        alphas = {level: share * (1 - confidence) for chain, share in CHAINS for level in chain}
-        self.tests = [BettingTest(max_error, alphas[level]) for level in range(len(LEVELS))]
+        self.tests = [
+            BettingTest(max_error, (1 - confidence) * min(share for chain, share in CHAINS if level in chain))
+            for level in range(len(LEVELS))
+        ]
         self.evidence = Evidence(neighbourhoods=neighbourhoods, window=2 / max_error)
         self.ledger = Ledger(max_error, check_share)
         self.drift = DriftDetector(max_error, RUN_LENGTH)
@@ -132,15 +131,21 @@ class Calibrated:
             return -1, f"{part} {near}: {own:.0f} of {OWN_NEAR} right outcomes of this question"
         if own < self.own_evidence:
             return -1, f"{own:.0f} of {self.own_evidence} right outcomes of this question"
+        gated = not (likeness.words or likeness.picture or likeness.sound)
         for rank, top in enumerate(self._tops):
-            if wrong <= top:
+            if wrong <= top and (rank or gated):
                 return rank, ""
         differ = f"words: {likeness.words.name} differs, " if likeness.words else ""
         return -1, f"{differ}P(wrong) about {wrong:.2g}"
 
+    @property
+    def _next(self) -> BettingTest:
+        """Of those that can open first, the one that lacks the fewest outcomes."""
+        return min((self.tests[chain[0]] for chain, _ in CHAINS), key=BettingTest.still_needed)
+
     def _missing(self, rank: int) -> str:
         """What a request of level `rank` waits for."""
-        test = self.tests[ENTRY if self.open < 0 else rank]
+        test = self._next if self.open < 0 else self.tests[rank]
         what = "calibrating" if self.open < 0 else "calibrating more of them"
         return f"{what}: {test.seen} of about {test.seen + test.still_needed()} outcomes"
 
@@ -162,8 +167,6 @@ class Calibrated:
         """See which levels are open now."""
         before, self.open = self.open, -1
         for chain, _ in CHAINS:
-            if chain[0] != ENTRY and self.tests[ENTRY].total < FALL_BACK / self.max_error:
-                continue
             for level in chain:
                 if not self.tests[level].passed:
                     break
@@ -184,12 +187,13 @@ class Calibrated:
     def summary(self) -> dict[str, float]:
         """Counts (decided, served, checked, wrong of the checked, taught, granted, alarms), and:
 
-        `level` open (−1 = none), `e_value` of the entry level's test and `e_needed`, `outcomes` it has seen and
-        `outcomes_needed` about, `check_share` at present, `credit` in hits, `wrong_rate` of checks with `wrong_low` and
-        `wrong_high` (Clopper–Pearson, 95 %), `served_high` (anytime-valid upper bound of P(wrong) among hits, at the
-        confidence set), `drift` (statistic; alarm at `drift_limit`), `neighbourhoods` and pairs remembered.
+        `level` open (−1 = none), `e_value` of the test that is to pass first and `e_needed`, `outcomes` it has seen
+        and `outcomes_needed` about, `check_share` at present, `credit` in hits, `wrong_rate` of checks with
+        `wrong_low` and `wrong_high` (Clopper–Pearson, 95 %), `served_high` (anytime-valid upper bound of P(wrong)
+        among hits, at the confidence set), `drift` (statistic; alarm at `drift_limit`), `neighbourhoods` and pairs
+        remembered.
         """
-        test, counts = self.tests[ENTRY], self.counts
+        test, counts = self._next, self.counts
         low, high = clopper_pearson(counts["wrong"], counts["checked"])
         return {
             **{name: float(count) for name, count in counts.items()},

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 
 from mmcache.calibration.distance import BINS
 
-FAINT = 0.05
-"""Outcomes that the prior counts for in each bin."""
-
 
 class Curve:
     """One group's. `values[bin]`: P(wrong)."""
@@ -35,11 +32,11 @@ class Curve:
         self.right = [kept * count for count in self.right]
         self.wrong = [kept * count for count in self.wrong]
 
-    def fit(self, parent: float) -> None:
-        """Find the curve anew; `parent` is P(wrong) where nothing is known."""
+    def fit(self, parents: Sequence[float], faint: float) -> None:
+        """Find the curve anew. `parents`: P(wrong) in each bin where nothing is known, counted as `faint` outcomes."""
         blocks: list[tuple[float, float, int]] = []
-        for right, wrong in zip(self.right, self.wrong, strict=True):
-            bad, seen, width = wrong + FAINT * parent, right + wrong + FAINT, 1
+        for right, wrong, parent in zip(self.right, self.wrong, parents, strict=True):
+            bad, seen, width = wrong + faint * parent, right + wrong + faint, 1
             while blocks and bad * blocks[-1][1] > blocks[-1][0] * seen:
                 before = blocks.pop()
                 bad, seen, width = bad + before[0], seen + before[1], width + before[2]

@@ -1,11 +1,14 @@
 """How likely is the stored answer wrong? A ranking from all outcomes so far; what it is worth is certified elsewhere.
 
 First what is generally so at such a nearness of pictures and sounds and such a difference of words: a curve that falls
-with the texts' similarity (`curve`). Where nothing is known of a difference, what is so at that nearness counts, shrunk
-as by a Beta prior of one outcome. On this score each neighbourhood, which is a stored wording at one nearness of
-pictures and sounds, with words that differ or without, learns its own threshold, and on that each pair of wordings
-(`thresholds`): questions repeat over thousands of pictures, so "read the serial number" soon is refused where "what
-animal is it" is not. Memory is bounded; what was not taught longest is forgotten.
+with the texts' similarity (`general`). On this score each neighbourhood learns its own threshold, and on that each pair
+of a wording and a neighbourhood (`thresholds`): questions repeat over thousands of pictures, so "read the serial
+number" soon is refused where "what animal is it" is not.
+
+A neighbourhood is a stored wording at one nearness of pictures and sounds, with words that differ or without. Where
+these are the very same, wordings whose answers were found right for each other are one neighbourhood (`homes`): most
+wordings are near but once or twice, and what was seen of one tells about the others. Two of a home that are found to
+differ part again. Memory is bounded; what was not taught longest is forgotten.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from mmcache.calibration.curve import Curve
-from mmcache.calibration.distance import NEARS, WORDS, group, nearness, text_bin
+from mmcache.calibration.distance import NEARS, group, nearness, text_bin
+from mmcache.calibration.general import CLASSES, General, classed
 from mmcache.calibration.thresholds import Prior, predict, score, update
 from mmcache.likeness.base import Likeness, WordDifference
 
@@ -23,8 +26,6 @@ SUSPENDED = 8
 EXPECTED = 0.5
 """But no more than this ÷ its estimated P(wrong): where one in ten is wrong, one wrong is no surprise."""
 MOST_STANDS_FOR = 20.0
-CLASSES = 2
-"""Of differences in words: none, or some. What comes of the one says nothing about the other."""
 _PLACE = [bytes([place]) for place in range(NEARS * CLASSES)]
 
 
@@ -34,13 +35,13 @@ class Weight(NamedTuple):
     wrong: float
     """Estimated P(wrong)."""
     own: float
-    """Right outcomes of this stored wording at this nearness since it last was wrong unexpectedly."""
+    """Right outcomes of this neighbourhood since it last was wrong unexpectedly."""
     waiting: int
     """Right outcomes that its neighbourhood still owes after a surprise."""
 
 
 class Record:
-    """One neighbourhood, or one pair of wordings."""
+    """One neighbourhood, or one pair of a wording and a neighbourhood."""
 
     __slots__ = ("age", "owed", "right", "seen", "surprises", "weights")
 
@@ -55,23 +56,21 @@ class Evidence:
 
     def __init__(self, *, neighbourhoods: int, window: float) -> None:
         self._most, self._window = neighbourhoods, window
-        self.nears = [[0.0, 0.0] for _ in range(NEARS)]
-        """[right, wrong] by nearness."""
-        self.curves: dict[int, Curve] = {}
-        """By group."""
+        self.general = General(window)
         self.records: dict[bytes, Record] = {}
-        """By stored wording and place (17 bytes) and by pair (33), least lately taught first."""
-        self.priors = tuple(Prior() for _ in range(2 * CLASSES))
+        """By home and place (17 bytes), and by wording, home and place (33); least lately taught first."""
+        self.homes: dict[bytes, bytes] = {}
+        """Of wordings that are not their own: the wording that names their neighbourhood. Oldest first."""
+        self.priors = tuple(Prior(neutral=kind < 2) for kind in range(2 * CLASSES))
         """Of neighbourhoods and of pairs whose words do not differ; of those whose words do."""
         self.age = 0
 
     def weigh(self, likeness: Likeness) -> Weight:
         """What speaks for and against serving `likeness`, which must be comparable. Changes nothing."""
         near = nearness(likeness)
-        curve = self.curves.get(group(likeness, near))
-        wrong = curve.values[text_bin(likeness)] if curve is not None else self._usual(near)
         differs = likeness.words is not WordDifference.NONE
-        place, name = score(wrong), likeness.stored + _PLACE[near + NEARS * differs]
+        place = score(self.general.wrong(near, group(likeness, near), text_bin(likeness)))
+        name = self._name(likeness, near)
         record = self.records.get(name)
         if record is None:
             return Weight(self.priors[2 * differs].predict(place), 0.0, 0)
@@ -88,22 +87,13 @@ class Evidence:
         """
         stands_for = min(stands_for, MOST_STANDS_FOR)
         near = nearness(likeness)
-        kind, place = group(likeness, near), text_bin(likeness)
-        curve = self.curves.get(kind)
-        if curve is None:
-            self.curves[kind] = curve = Curve()
-            curve.fit(self._usual(near))
-        wrong = curve.values[place]
-        usual = self.nears[near]
-        usual[not right] += stands_for
-        if usual[0] + usual[1] > 20 * self._window:
-            usual[0], usual[1] = usual[0] / 2, usual[1] / 2
-        curve.add(place, right, stands_for, 20 * self._window)
-        curve.fit(self._usual(near))
         differs = likeness.words is not WordDifference.NONE
-        name = likeness.stored + _PLACE[near + NEARS * differs]
+        wrong = self.general.learn(near, group(likeness, near), text_bin(likeness), right, stands_for)
+        name = self._name(likeness, near)
         record, wrong = self._teach(name, 2 * differs, wrong, right, stands_for)
         _, wrong = self._teach(likeness.asked + name, 2 * differs + 1, wrong, right, stands_for)
+        if not near:
+            self._settle(likeness, right)
         if right:
             record.right = min(record.right + 1, self._window)
             record.owed = max(record.owed - 1, 0)
@@ -121,15 +111,29 @@ class Evidence:
     def grow_old(self, kept: float = 0.25) -> None:
         """The world has changed: keep this share of all counts, and believe what is usual rather than what was."""
         self.age += 1
-        for usual in self.nears:
-            usual[0], usual[1] = usual[0] * kept, usual[1] * kept
-        for kind, curve in self.curves.items():
-            curve.fade(kept)
-            curve.fit(self._usual(kind // WORDS))
+        self.general.fade(kept)
 
-    def _usual(self, near: int) -> float:
-        right, wrong = self.nears[near]
-        return (wrong + 0.5) / (right + wrong + 1.0)
+    def home(self, wording: bytes) -> bytes:
+        """The wording that names its neighbourhood where pictures and sounds are the very same."""
+        return self.homes.get(wording, wording)
+
+    def _name(self, likeness: Likeness, near: int) -> bytes:
+        home = likeness.stored if near else self.home(likeness.stored)
+        return home + _PLACE[classed(near, likeness.words.value)]
+
+    def _settle(self, likeness: Likeness, right: bool) -> None:
+        """Whose answers are right for each other live together, until they are not."""
+        asked, stored, home = likeness.asked, likeness.stored, self.home(likeness.stored)
+        if asked == stored:
+            return
+        if right:
+            if asked not in self.homes and asked != home:
+                self.homes[asked] = home
+        elif self.home(asked) == home:
+            leaves = stored if asked == home else asked
+            self.homes[leaves] = leaves
+        while len(self.homes) > self._most:
+            del self.homes[next(iter(self.homes))]
 
     def _teach(self, name: bytes, kind: int, wrong: float, right: bool, stands_for: float) -> tuple[Record, float]:
         """One record's outcome at a score; the record, and the estimate it would have given."""

@@ -10,7 +10,8 @@ import msgspec
 
 from mmcache.calibration.curve import Curve
 from mmcache.calibration.distance import BINS, NEARS, WORDS
-from mmcache.calibration.evidence import Record
+from mmcache.calibration.evidence import Evidence, Record
+from mmcache.calibration.general import CLASSES
 from mmcache.calibration.thresholds import GRID
 from mmcache.model.errors import CorruptFrameError
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from mmcache.calibration.calibrated import Calibrated
 
 KIND = "mmcache.calibrated"
-VERSION = 1
+VERSION = 2
 LARGEST_STATE = 1 << 26
 """Bytes."""
+WORDING = 16
+"""Bytes that name one."""
 MOST_COUNT = 1e15
 _WEIGHTS = Struct(f"<{len(GRID)}d")
 
@@ -54,6 +57,10 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     weights: bytes
 
 
+_Curve = tuple[list[float], list[float], list[float]]
+"""Right, wrong, values."""
+
+
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     version: int
@@ -68,7 +75,9 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     age: int
     priors: list[bytes]
     nears: list[tuple[float, float]]
-    curves: dict[int, tuple[list[float], list[float], list[float]]]
+    mixed: dict[int, _Curve]
+    curves: dict[int, _Curve]
+    homes: list[tuple[bytes, bytes]]
     records: list[_Record]
 
 
@@ -96,14 +105,20 @@ def pack(of: Calibrated) -> bytes:
             of.served_bound.caught,
             evidence.age,
             [_WEIGHTS.pack(*prior.weights) for prior in evidence.priors],
-            [(right, wrong) for right, wrong in evidence.nears],
-            {kind: (curve.right, curve.wrong, curve.values) for kind, curve in evidence.curves.items()},
+            [(right, wrong) for right, wrong in evidence.general.usual],
+            _curves(evidence.general.mixed),
+            _curves(evidence.general.curves),
+            list(evidence.homes.items()),
             [
                 _Record(name, one.age, one.seen, one.right, one.owed, one.surprises, _WEIGHTS.pack(*one.weights))
                 for name, one in evidence.records.items()
             ],
         )
     )  # fmt: skip
+
+
+def _curves(of: dict[int, Curve]) -> dict[int, _Curve]:
+    return {key: (curve.right, curve.wrong, curve.values) for key, curve in of.items()}
 
 
 def unpack(into: Calibrated, data: bytes) -> None:
@@ -135,18 +150,21 @@ def _check(into: Calibrated, state: _State) -> None:
         raise ValueError("tests")
     if not 0 <= state.hits < 1 << 60 or not all(0 <= count <= state.hits for count in state.caught):
         raise ValueError("hits")
-    if len(state.nears) != NEARS or not all(0 <= count < MOST_COUNT for near in state.nears for count in near):
+    if len(state.nears) != NEARS * CLASSES or not all(
+        0 <= count < MOST_COUNT for near in state.nears for count in near
+    ):
         raise ValueError("nearness")
-    for kind, (right, wrong, values) in state.curves.items():
-        if not 0 <= kind < NEARS * WORDS or not len(right) == len(wrong) == len(values) == BINS:
-            raise ValueError("curves")
-        if not all(0 <= count < MOST_COUNT for count in (*right, *wrong)) or not all(0 < at < 1 for at in values):
-            raise ValueError("a curve")
+    _check_curves(state.mixed, NEARS)
+    _check_curves(state.curves, NEARS * WORDS)
+    if not all(kind % WORDS == 0 or kind // WORDS in state.mixed for kind in state.curves):
+        raise ValueError("curves of some differences and none of all")
+    if not all(len(wording) == len(home) == WORDING for wording, home in state.homes):
+        raise ValueError("a home")
     if len(state.priors) != len(into.evidence.priors):
         raise ValueError("priors")
     for record in state.records:
         if (
-            len(record.name) not in (17, 33)
+            len(record.name) not in (WORDING + 1, 2 * WORDING + 1)
             or not 0 <= record.age <= state.age
             or not 0 <= record.seen < MOST_COUNT
             or not 0 <= record.right < MOST_COUNT
@@ -156,15 +174,22 @@ def _check(into: Calibrated, state: _State) -> None:
             raise ValueError("a neighbourhood")
 
 
+def _check_curves(curves: dict[int, _Curve], most: int) -> None:
+    for key, (right, wrong, values) in curves.items():
+        if not 0 <= key < most or not len(right) == len(wrong) == len(values) == BINS:
+            raise ValueError("curves")
+        if not all(0 <= count < MOST_COUNT for count in (*right, *wrong)) or not all(0 < at < 1 for at in values):
+            raise ValueError("a curve")
+
+
 def _fill(into: Calibrated, state: _State) -> None:
     evidence = into.evidence
     evidence.age = state.age
     for prior, weights in zip(evidence.priors, state.priors, strict=True):
         prior.weights = _weights(weights)
-    evidence.nears = [list(near) for near in state.nears]
-    for kind, (right, wrong, values) in state.curves.items():
-        evidence.curves[kind] = curve = Curve(right, wrong)
-        curve.values = values
+    evidence.general.usual = [list(near) for near in state.nears]
+    _fill_curves(evidence, state)
+    evidence.homes = dict(state.homes[-into.neighbourhoods :])
     for one in state.records[-into.neighbourhoods :]:
         evidence.records[one.name] = record = Record(one.age, _weights(one.weights))
         record.seen, record.right, record.owed, record.surprises = one.seen, one.right, one.owed, one.surprises
@@ -182,6 +207,13 @@ def _fill(into: Calibrated, state: _State) -> None:
         into.served_bound.hits, into.served_bound.caught = state.hits, list(state.caught)
     into.reopen()
     into.counts = dict(state.counts)
+
+
+def _fill_curves(evidence: Evidence, state: _State) -> None:
+    for curves, stored in ((evidence.general.mixed, state.mixed), (evidence.general.curves, state.curves)):
+        for key, (right, wrong, values) in stored.items():
+            curves[key] = curve = Curve(right, wrong)
+            curve.values = values
 
 
 def _weights(data: bytes) -> array[float]:

@@ -16,6 +16,8 @@ from operator import mul
 SHARPNESS = (1.0, 3.0)
 STEPS = 8
 GRID = tuple((a, float(c)) for a in SHARPNESS for c in range(-STEPS, STEPS + 1))
+NEUTRAL = (1.0, 0.0)
+"""Leaves what is generally so as it is."""
 FLOOR = 1e-4
 """No hypothesis is surer than this."""
 SHARED = 0.003
@@ -43,8 +45,10 @@ class Prior:
 
     __slots__ = ("weights",)
 
-    def __init__(self) -> None:
-        self.weights = array("d", [1 / len(GRID)] * len(GRID))
+    def __init__(self, neutral: bool = False) -> None:
+        """neutral: begins with what is generally so, as it is; else with every threshold alike."""
+        even = UNIFORM if neutral else 1.0
+        self.weights = array("d", [even / len(GRID) + (1 - even) * (one == NEUTRAL) for one in GRID])
 
     def predict(self, place: int) -> float:
         """P(wrong) at a score, of a neighbourhood of which nothing is known."""

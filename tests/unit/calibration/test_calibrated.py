@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -83,9 +84,10 @@ def test_a_new_question_on_a_near_picture_waits_for_outcomes_of_its_own() -> Non
 
 def test_reasons_say_what_is_missing() -> None:
     one = Calibrated(0.01)
-    assert "P(wrong)" in one.decide(paraphrases(1), 0.5).reason
     number = Likeness(b"a" * 16, b"b" * 16, 0.9, WordDifference.NUMBER)
-    assert "NUMBER differs" in one.decide(number, 0.5).reason
+    reason = one.decide(number, 0.5).reason
+    assert "NUMBER differs" in reason
+    assert "P(wrong)" in reason
     rng = random.Random(4)
     reasons = [ask(one, rng, paraphrases(0), right=True).reason for _ in range(400)]
     assert any(reason.startswith("calibrating: ") and reason.endswith(" outcomes") for reason in reasons)
@@ -93,6 +95,47 @@ def test_reasons_say_what_is_missing() -> None:
     seen, about = int(shown[-1][1]), int(shown[-1][4])
     assert seen > 300
     assert about == pytest.approx(450, abs=25), "the figure in the documentation"
+
+
+def test_what_the_gates_say_counts_from_the_first_outcome() -> None:
+    one = Calibrated(0.01)
+    for n in range(460):
+        likeness = Likeness((2 * n).to_bytes(16), (2 * n + 1).to_bytes(16), 0.95)
+        decision = one.decide(likeness, 0.5)
+        assert decision.rank == 0
+        if decision.verdict is not Verdict.ABSTAIN:
+            break
+        one.learn(likeness, decision, right=True)
+    assert 410 < n < 459, "the figure in the documentation"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"words": WordDifference.CONTENT}, {"picture": Nearness.REENCODED}, {"sound": Nearness.TRIMMED}],
+)
+def test_the_strictest_level_is_for_what_passes_all_gates_without_a_difference(other: dict[str, Any]) -> None:
+    one = Calibrated(0.02)
+    for n in range(1500):
+        likeness = Likeness((n % 7).to_bytes(16), (n % 7 + 100).to_bytes(16), 0.95, **other)
+        decision = one.decide(likeness, 0.0)
+        assert decision.rank != 0
+        one.learn(likeness, decision, right=True)
+    assert decision.rank == 1
+    assert one.open >= 1, "the ranking alone has opened its own"
+
+
+def test_a_gate_that_is_no_good_keeps_nothing_shut_that_the_ranking_knows() -> None:
+    """Of requests without a difference in words half are wrong; neighbourhoods know which."""
+    one, rng, hits, wrong = Calibrated(0.05), random.Random(5), 0, 0
+    for _ in range(6000):
+        place = rng.randrange(20)
+        decision = ask(
+            one, rng, Likeness(bytes([place, rng.randrange(200)] * 8), bytes([place] * 16), 0.95), place < 10
+        )
+        hits += decision.verdict is Verdict.SERVE
+        wrong += decision.verdict is Verdict.SERVE and place >= 10
+    assert hits > 1000
+    assert wrong <= 0.05 * hits
 
 
 def test_a_neighbourhood_that_was_wrong_waits_and_the_others_go_on() -> None:

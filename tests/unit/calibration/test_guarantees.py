@@ -58,7 +58,7 @@ def test_what_is_wrong_too_often_is_seldom_certified(kind: str) -> None:
 
 
 def test_how_many_right_outcomes_it_takes() -> None:
-    test = BettingTest(0.01, 0.04)
+    test = BettingTest(0.01, 0.025)
     about = test.still_needed()
     assert 430 <= about <= 470, "the figure in the documentation"
     while not test.passed:

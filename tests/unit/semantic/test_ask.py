@@ -102,7 +102,7 @@ def test_other_words_are_served_once_that_was_learned() -> None:
         events = [event for event in cache.events.recent() if isinstance(event, NearHit)]
     assert first[1].source == "computed"
     assert first[1].decision is not None
-    assert first[1].decision.reason.startswith("calibrating")
+    assert first[1].decision.reason.startswith("words: CONTENT differs")
     assert len(near) > 40
     assert model.calls - taught == 120 - len(near)
     for number, reply in zip(range(3000, 3060), replies, strict=True):
