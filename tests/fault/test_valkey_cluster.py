@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mmcache.lab import servers
-from mmcache.lab.servers import Cluster, Elsewhere, Node, slot_of
-from mmcache.model.clock import Clock, SystemClock
+from mmcache.lab.servers import Cluster, Node, slot_of
+from mmcache.lab.servers.process import until
 from mmcache.model.errors import AssetError, TierError
 from mmcache.model.event import Event, Failed, MissReason, RefuseReason
 from mmcache.model.frame import Frame
@@ -43,20 +43,10 @@ def cluster(running: Cluster) -> Cluster:
     return running
 
 
-REST_SECONDS = 1000.0
-
-
-def open_tier(
-    cluster: Cluster,
-    *,
-    timeout_seconds: float = 30.0,
-    emit: Callable[[Event], None] = ignore,
-    clock: Clock | None = None,
-) -> ValkeyTier:
+def open_tier(cluster: Cluster, *, timeout_seconds: float = 30.0, emit: Callable[[Event], None] = ignore) -> ValkeyTier:
     return ValkeyTier.open(
-        cluster.url, timeout_seconds=timeout_seconds, rest_seconds=REST_SECONDS, chunk_bytes=1000, emit=emit,
-        clock=clock or SystemClock(), heartbeat=False,
-    )  # fmt: skip
+        cluster.url, timeout_seconds=timeout_seconds, rest_seconds=0.1, chunk_bytes=1000, emit=emit, heartbeat=False
+    )
 
 
 def node_of(cluster: Cluster, key: Key) -> Node:
@@ -74,8 +64,7 @@ def frames(size: int = 2500) -> list[Frame]:
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_node_that_is_gone_or_frozen_concerns_its_own_keys_only(cluster: Cluster, frozen: bool) -> None:
     events: list[Event] = []
-    passed = [0.0]
-    tier = open_tier(cluster, timeout_seconds=1.0, emit=events.append, clock=Elsewhere(passed=passed))
+    tier = open_tier(cluster, timeout_seconds=1.0, emit=events.append)
     tier.drop(KEYS)
     assert tier.put(frames(), [None] * len(KEYS)) == [None] * len(KEYS)
     assert all(isinstance(found, Found) for found in tier.get(KEYS))
@@ -107,10 +96,8 @@ def test_a_node_that_is_gone_or_frozen_concerns_its_own_keys_only(cluster: Clust
         else:
             cluster.restart(gone)
         cluster.await_healthy()
-    assert {tier.get([key])[0] for key in lost} == {MissReason.TIER_DOWN}, "it is left alone for a while"
-    passed[0] += REST_SECONDS
-    assert tier.put(frames(), [None] * len(KEYS)) == [None] * len(KEYS)
-    assert all(isinstance(found, Found) for found in tier.get(KEYS)), "it heals by itself"
+    assert until(lambda: tier.put(frames(), [None] * len(KEYS)) == [None] * len(KEYS)), "it heals by itself"
+    assert all(isinstance(found, Found) for found in tier.get(KEYS))
     assert any(isinstance(event, Failed) for event in events)
     tier.close()
 
@@ -139,7 +126,7 @@ def test_the_node_of_the_ledger_may_be_gone_for_a_while(cluster: Cluster) -> Non
 
 def test_while_a_slot_is_handed_over_blocks_are_found_and_none_is_wrong(cluster: Cluster) -> None:
     """Half of a block's keys may be here and half there: what needs them all waits, or is refused; never mixed up."""
-    tier = open_tier(cluster, timeout_seconds=0.2)
+    tier = open_tier(cluster, timeout_seconds=1.0)
     key = KEYS[0]
     slot, source = slot_of(NAMES.head(key)), node_of(cluster, key)
     target = next(node for node in cluster.primaries if node.name != source.name)
@@ -156,9 +143,10 @@ def test_while_a_slot_is_handed_over_blocks_are_found_and_none_is_wrong(cluster:
     assert said in ([RefuseReason.TIER_DOWN], [None])
     move.move(NAMES.head(key))
     assert isinstance(tier.get([key])[0], Found), "the head is at the target"
-    with pytest.raises(TierError, match=r"1 of 1 keys were not dropped.*TRYAGAIN"):
+    with pytest.raises(TierError, match="1 of 1 keys were not dropped"):
         tier.drop([key])
     move.finish()
+    assert until(lambda: isinstance(tier.get([key])[0], Found))
     (found,) = tier.get([key])
     assert isinstance(found, Found)
     assert bytes(found.frame.payload) == (b"newer" if said == [None] else bytes(frame.payload))

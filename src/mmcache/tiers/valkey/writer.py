@@ -220,6 +220,10 @@ def _judged(replies: Sequence[Any]) -> Why | None:
         return RefuseReason.INVALIDATED, "something newer has overtaken its computation"
     if isinstance(said, int):  # something staged is not there: which of it was refused, and why?
         said = next((reply for reply in staged if isinstance(reply, Refusal | Down)), "its pieces were evicted")
-    code = str(said).partition(" ")[0]
-    reason = RefuseReason.TIER_DOWN if isinstance(said, Down) else _REASONS.get(code, RefuseReason.TIER_DOWN)
-    return reason, str(said)[:200]
+    return RefuseReason.TIER_DOWN if isinstance(said, Down) else _reason(str(said)), str(said)[:200]
+
+
+def _reason(said: str) -> RefuseReason:
+    """The code comes first; older servers put a script's name before it, and a minus."""
+    codes = {said.partition(" ")[0], *(word[1:] for word in said.split() if word.startswith("-"))}
+    return next((reason for code, reason in _REASONS.items() if code in codes), RefuseReason.TIER_DOWN)
