@@ -120,7 +120,7 @@ def status(
     from mmcache.sync.link import keeper_of
     from mmcache.sync.status import Status
 
-    client, keeper, _ = keeper_of(_settings(config, shared))
+    client, keeper = keeper_of(_settings(config, shared))
     with closing(client):
         seen = Status(keeper).seen()
     alive = [one for one in seen if one.alive]
@@ -177,7 +177,7 @@ def dead(
     if retry is not None and drop is not None:
         raise SettingsError("either --retry or --drop")
     settings = _settings(config, shared)
-    client, keeper, _ = keeper_of(settings)
+    client, keeper = keeper_of(settings)
     with closing(client):
         letters = DeadLetters(keeper)
         if retry is not None:

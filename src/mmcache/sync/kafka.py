@@ -52,7 +52,9 @@ class KafkaLog:
         }  # fmt: skip
         try:
             self._consumer = self._kafka.Consumer(self._common | ours)
-            self._probe = self._kafka.Consumer(self._common | ours | {"group.id": f"{settings.group}-probe"})
+            self._probe = self._kafka.Consumer(
+                self._common | ours | {"group.id": f"{settings.group}-probe", "enable.partition.eof": True}
+            )
             admin = {name: value for name, value in self._common.items() if name not in _CONSUMER_ONLY}
             self._admin = self._kafka.admin.AdminClient(admin)
             if settings.share:
@@ -112,22 +114,24 @@ class KafkaLog:
             return None
         return int(found[1]) if found is not None and found[1] >= 0 else None
 
-    def first_from(self, offsets: Mapping[Partition, int]) -> dict[Partition, Message]:
+    def first_from(self, offsets: Mapping[Partition, int]) -> dict[Partition, Message | None]:
         """See `Log.first_from`."""
-        found: dict[Partition, Message] = {}
-        failed: set[Partition] = set()
+        found: dict[Partition, Message | None] = {}
+        nothing = self._kafka.KafkaError._PARTITION_EOF, self._kafka.KafkaError._AUTO_OFFSET_RESET
         end = time.monotonic() + _PROBE_SECONDS
         try:
             self._probe.assign([self._place(partition, offset) for partition, offset in offsets.items()])
-            while set(found) | failed < set(offsets) and time.monotonic() < end:
+            while len(found) < len(offsets) and time.monotonic() < end:
                 raw = self._probe.poll(0.1)
                 if raw is None:
                     continue
                 partition = raw.topic(), raw.partition()
-                if raw.error() is not None:
-                    failed.add(partition)
-                elif raw.offset() >= offsets.get(partition, 0):
-                    found.setdefault(partition, _message(raw))
+                if partition not in offsets or partition in found:
+                    continue
+                if raw.error() is None and raw.offset() >= offsets[partition]:
+                    found[partition] = _message(raw)
+                elif raw.error() is not None and raw.error().code() in nothing:
+                    found[partition] = None
             self._probe.unassign()
         except self._kafka.KafkaException as error:
             self._refused(error.args[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,7 +17,6 @@ from mmcache.model.errors import SettingsError, TierError
 from mmcache.rows import RowIds
 from mmcache.settings import SharedSettings
 from mmcache.sync.mapping import SyncConfig
-from mmcache.tiers.valkey.address import Address
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.editions import Change, Publisher
 
@@ -122,11 +121,10 @@ class Link:
     """Raises `SettingsError` where the caches have another secret, `TierError` while the shared tier does not serve."""
 
 
-def keeper_of(settings: SharedSettings, *, clock: Clock | None = None) -> tuple[Client, Keeper, SharedSettings]:
+def keeper_of(settings: SharedSettings, *, clock: Clock | None = None) -> tuple[Client, Keeper]:
     """Open the shared tier, for looking. Raises `SettingsError`."""
-    settings = replace(settings, prefix=Address.parse(settings).prefix)
     client = Client(settings, clock=clock or SystemClock())
-    return client, Keeper(client, settings.prefix), settings
+    return client, Keeper(client, client.address.prefix)
 
 
 def open_link(config: SyncConfig, *, clock: Clock | None = None) -> tuple[Client, Link]:
@@ -135,11 +133,9 @@ def open_link(config: SyncConfig, *, clock: Clock | None = None) -> tuple[Client
     if not path.is_file():  # a new one would be another one
         raise SettingsError(f"there is no secret_file {path}; copy realm.key out of the folder of a cache that shares")
     secret = load_secret(path)
-    client, keeper, settings = keeper_of(config.settings, clock=clock)
-    publisher = Publisher(client, replicas=config.replicas)
-    return client, Link(
-        publisher, keeper, RowIds(secret), partial(_require_same_secret, client, settings.prefix, secret)
-    )
+    client, keeper = keeper_of(config.settings, clock=clock)
+    check = partial(_require_same_secret, client, client.address.prefix, secret)
+    return client, Link(Publisher(client, replicas=config.replicas), keeper, RowIds(secret), check)
 
 
 def _require_same_secret(client: Asks, prefix: str, secret: bytes) -> None:

@@ -39,8 +39,10 @@ class Log(Protocol):
     def ends_known(self, partition: Partition) -> int | None:
         """The next to be written, as far as was heard by the way."""
 
-    def first_from(self, offsets: Mapping[Partition, int]) -> dict[Partition, Message]:
-        """The first message of each partition from an offset on, where there is one. Takes seconds at most."""
+    def first_from(self, offsets: Mapping[Partition, int]) -> dict[Partition, Message | None]:
+        """The first message of each partition from an offset on, None where there is none; partitions of which the
+        broker says nothing are left out. Takes seconds at most.
+        """
 
     def owned(self, topics: Topics) -> set[Partition]:
         """Which partitions this runner is to read."""

@@ -35,6 +35,8 @@ WAIT_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 DOUBTFUL_LOOK_SECONDS = 0.1
 COMMIT_SECONDS = 1.0
+SHORT_SECONDS = 1.0
+"""A log must be seen to end before our position for so long before that is believed."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 EXPLAINED = {
@@ -75,6 +77,7 @@ class Runner:
         self._databases_kept = link.keeper.hash("databases")
         self._databases: dict[str, Database] = {}
         self._reading: set[Partition] = set()
+        self._short_since: dict[Partition, float] = {}
         self._latest: dict[Partition, float] = {}
         self.counts: Counter[str] = Counter()
         self.epochs = 0
@@ -179,6 +182,8 @@ class Runner:
                 return False
             ends[partition] = found
         doubts = self._doubts(identities, ends)
+        if doubts is None:
+            return False
         placed: dict[Partition, Position] = {}
         for partition in fresh:
             position, identity = self.positions.get(partition), identities[partition]
@@ -196,19 +201,27 @@ class Runner:
 
     def _doubts(
         self, identities: Mapping[Partition, str | None], ends: Mapping[Partition, tuple[int, int]]
-    ) -> dict[Partition, Doubt]:
+    ) -> dict[Partition, Doubt] | None:
+        """Of which partitions it is not known what was missed; None = the broker does not answer all."""
         found: dict[Partition, Doubt] = {}
         marks: dict[Partition, int] = {}
         for partition, (low, high) in ends.items():
             position = self.positions.get(partition)
             why = doubt(position, identities[partition], low, high)
+            if why is Doubt.SHORTER:  # a new leader may not know yet what it has
+                since = self._short_since.setdefault(partition, self._clock.monotonic())
+                if self._clock.monotonic() < since + SHORT_SECONDS:
+                    return None
+            self._short_since.pop(partition, None)
             if why is not None:
                 found[partition] = why
             elif position is not None and position.mark is not None:
                 marks[partition] = position.mark[0]
         firsts = self._log.first_from(marks) if marks else {}
-        for partition in marks:
-            why = doubt_by_mark(self.positions[partition], identities[partition], firsts.get(partition))
+        if set(firsts) < set(marks):
+            return None
+        for partition, first in firsts.items():
+            why = doubt_by_mark(self.positions[partition], identities[partition], first)
             if why is not None:
                 found[partition] = why
         return found

@@ -162,6 +162,8 @@ class FakeLog:
         self.logs: dict[Partition, list[Message]] = {}
         self.lows: dict[Partition, int] = {}
         self.away = False
+        self.deaf = 0
+        """So many questions for single messages get no answer."""
         self.reading: dict[Partition, int] = {}
         self.committed: dict[Partition, int] = {}
         self.signals: list[tuple[str, str, bytes]] = []
@@ -206,12 +208,14 @@ class FakeLog:
     def ends_known(self, partition: Partition) -> int | None:
         return len(self.logs[partition]) if partition in self.logs else None
 
-    def first_from(self, offsets: Mapping[Partition, int]) -> dict[Partition, Message]:
-        found = {}
+    def first_from(self, offsets: Mapping[Partition, int]) -> dict[Partition, Message | None]:
+        found: dict[Partition, Message | None] = {}
+        if self.deaf:
+            self.deaf -= 1
+            return found
         for place, offset in offsets.items():
             there = [m for m in self.logs.get(place, []) if m.offset >= max(offset, self.lows.get(place, 0))]
-            if there:
-                found[place] = there[0]
+            found[place] = there[0] if there else None
         return found
 
     def owned(self, topics: Topics) -> set[Partition]:

@@ -223,6 +223,24 @@ class TestAnotherLog:
         assert bench.server.moves("row products 5") == 1
         assert bench.runner.counts["messages"] == 3
 
+    def test_nor_is_a_broker_that_is_slow_to_answer(self, bench: Bench) -> None:
+        bench.log.break_off()
+        bench.log.deaf = 3
+        bench.steps(3)
+        assert bench.runner.state == "reading"
+        bench.log.write(event(2, "d", {"id": 5}, lsn=1005))
+        bench.steps(1)
+        self.flushed(bench, epochs=0)
+        assert bench.server.moves("row products 5") == 1
+
+    def test_nor_is_a_new_leader_that_does_not_know_yet_what_it_has(self, bench: Bench) -> None:
+        (last,) = bench.log.logs[PLACE][1:]
+        del bench.log.logs[PLACE][1:]
+        bench.log.break_off()
+        bench.steps(1)
+        bench.log.write(last)
+        self.flushed(bench, epochs=0)
+
     def test_nor_is_a_message_that_was_compacted_away(self, bench: Bench) -> None:
         bench.log.write(event(2, "d", {"id": 5}, lsn=1005))
         bench.log.logs[PLACE][1] = bench.log.logs[PLACE][2]
