@@ -35,6 +35,10 @@ class AsyncCache:
         """See `Cache.peek`; never blocks, so it needs no await."""
         return self._cache.peek(key, default)
 
+    async def key(self, source: Any, **options: Any) -> Key:
+        """See `Cache.key`: reading media, and asking for the state of `rows`, may take a while."""
+        return await _in_thread(self._cache.key, source, **options)
+
     async def get(self, key: Key, default: object = None) -> object:
         """See `Cache.get`."""
         value = self._cache.peek(key, _MISSING)

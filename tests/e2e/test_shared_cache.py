@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -383,3 +384,32 @@ def test_a_forked_child_shares_and_hears(hosts: tuple[Cache, Cache]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     os.close(told)
     os.close(tell)
+
+
+async def test_the_async_twins_share(hosts: tuple[Cache, Cache]) -> None:
+    one, other = hosts
+    place = await one.a.key("k", modality="text", signature="s", rows=[PRODUCT])
+    assert await one.a.get_or_compute(place, lambda: "value") == "value"
+    one.flush()
+    there = await other.a.key("k", modality="text", signature="s", rows=[PRODUCT])
+    assert await other.a.get_or_compute(there, lambda: pytest.fail("computed again")) == "value"
+    encode = other.wrap(str.upper, modality="text", signature="upper 1")
+    assert await encode.arow(PRODUCT, lambda: "shoe") == "SHOE"
+
+
+async def test_a_cancelled_caller_gives_back_what_it_claims_meanwhile(hosts: tuple[Cache, Cache]) -> None:
+    one, other = hosts
+    entered = threading.Event()
+
+    async def slow() -> str:
+        entered.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    task = asyncio.create_task(one.a.get_or_compute(key(one), slow))
+    while not entered.is_set():
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await other.a.get_or_compute(key(other), lambda: "value") == "value"
