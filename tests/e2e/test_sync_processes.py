@@ -41,6 +41,11 @@ def test_a_change_makes_what_was_computed_unreachable(made: Stage) -> None:
     assert made.sync("dead", "--drop", letter["id"])[0] == 0
     assert made.sync("dead") == (0, {"total": 0, "letters": []})
 
+    before = made.edition(4, "text")
+    assert made.sync("move", "public.products") == (0, {"moved": ["public.products"]})
+    assert made.edition(4, "text") != before
+    assert made.sync("move", "public.nothing")[0] == 3
+
     until(lambda: made.seen()[0].report.counts.get("poison") == 1)
     code, (report,) = made.status()
     assert (code, report["lag"], report["alive"]) == (0, 0, True)

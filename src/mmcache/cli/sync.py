@@ -135,22 +135,54 @@ def status(
 def _status_view(seen: list[Seen]) -> RenderableType:
     from rich.console import Group
 
-    columns = (
-        "runner", "state", "seen", "lag", "lag, s", "applied", "moved", "ignored", "repeated", "poison", "epochs",
-        "dead letters", "connector heard", "last error",
-    )  # fmt: skip
-    lines = []
-    for one in seen:
-        report, counts = one.report, one.report.counts
-        lines.append((
-            report.runner, report.state if one.alive or report.state == "stopped" else "GONE", f"{one.age:.0f} s ago",
-            report.lag, f"{report.lag_seconds:.1f}", *(counts.get(name, 0) for name in
-            ("applied", "moved", "ignored", "repeated", "poison")), report.epochs, report.dead,
-            "–" if report.heard_seconds is None else f"{report.heard_seconds:.0f} s ago", report.last_error or "–",
-        ))  # fmt: skip
-    places = [(one.report.runner, name, offset) for one in seen if one.alive
-              for name, offset in one.report.positions.items()]  # fmt: skip
-    return Group(grid("Runners", columns, lines), grid("Positions", ("runner", "partition", "next"), places))
+    return (
+        Group(*(facts(_title(one), _facts(one)) for one in seen)) if seen else grid("no runner was ever here", (), ())
+    )
+
+
+def _title(one: Seen) -> str:
+    state = one.report.state if one.alive or one.report.state == "stopped" else f"GONE, last {one.report.state}"
+    return f"{one.report.runner} of group {one.report.group}: {state}"
+
+
+def _facts(one: Seen) -> dict[str, object]:
+    report, counts = one.report, one.report.counts
+    heard = "its heartbeat topic is not read" if report.heard_seconds is None else f"{report.heard_seconds:.0f} s ago"
+    told = ("applied", "moved", "ignored", "repeated", "poison", "refreshed", "refresh_failed", "refresh_left_out")
+    return {
+        "seen": f"{one.age:.0f} s ago",
+        "lag": f"{report.lag} messages" + (f", {report.lag_seconds:.1f} s" if report.lag else ""),
+        **{name.replace("_", " "): counts[name] for name in told if name in counts},
+        "times it was not known what was missed": report.epochs,
+        "dead letters": report.dead,
+        "connector heard": heard,
+        "last error": report.last_error or "–",
+        **{f"next of {name}": offset for name, offset in report.positions.items()},
+    }
+
+
+@app.command
+def move(*tables: str, config: Config, speak: Speak = DEFAULT_SPEAK) -> int:
+    """Make all that was computed from these tables unreachable; from all that are mapped, when none is named.
+
+    For what no change event tells: a restored backup, an ALTER TABLE that rewrote values, a load with logging off.
+
+    Example: mmcache sync move public.products --config sync.yaml
+    """
+    from mmcache.sync import mapping
+    from mmcache.sync.link import open_link
+    from mmcache.tiers.valkey.editions import ANEW, Change
+
+    found = mapping.read(config)
+    if unknown := sorted(set(tables) - set(found.tables)):
+        raise SettingsError(f"{config} has no table {unknown[0]}; it has {', '.join(found.tables)}")
+    moved = list(tables or found.tables)
+    client, link = open_link(found)
+    with closing(client):
+        link.check()
+        link.publisher.apply([Change(link.ids.table(found.tables[name].name or name), ANEW) for name in moved])
+    show(speak, {"moved": moved}, lambda: grid(f"moved: {', '.join(moved)}", (), ()))
+    return Exit.DONE
 
 
 @app.command

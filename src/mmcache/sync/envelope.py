@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from mmcache.model.errors import PoisonError
+from mmcache.sync.mapping import HEARTBEATS
 from mmcache.sync.versions import order_of, version_of
 
 Operation = Literal["c", "u", "d", "r", "t"]
@@ -24,7 +25,6 @@ Operation = Literal["c", "u", "d", "r", "t"]
 
 Columns = Mapping[str, Any]
 
-_HEARTBEAT_TOPIC = "__debezium-heartbeat"
 _DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 _MOST_SCALE = 1_000
 _MOST_BITS = 8_192
@@ -99,7 +99,7 @@ Event = RowChange | SchemaChange | Tombstone | Skipped
 
 def read(message: Message) -> Event:
     """What a message says. Raises `PoisonError`."""
-    if message.topic.startswith(_HEARTBEAT_TOPIC):
+    if message.topic.startswith(HEARTBEATS):
         return Skipped.HEARTBEAT
     keys, tables = _keys(message.key)
     if message.value is None:

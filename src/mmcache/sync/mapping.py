@@ -13,6 +13,8 @@ from mmcache.model.errors import SettingsError
 from mmcache.rows import ANY
 from mmcache.settings import SharedSettings, from_environment
 
+HEARTBEATS = "__debezium-heartbeat"
+"""How the topic of a connector's signs of life begins."""
 OURS = ("bootstrap.servers", "group.id", "auto.offset.reset", "allow.auto.create.topics", "error_cb", "log_level")
 """Options of the Kafka client that follow from others, or that must be as they are. So is all about auto commits."""
 
@@ -195,7 +197,9 @@ def _table(name: str, table: Table) -> Table:
 
 
 def tables_of(topic: str, tables: Mapping[str, Table]) -> tuple[str, ...]:
-    """Which mapped tables a topic may carry: by its name, else any."""
+    """Which mapped tables a topic may carry: by its name, else any; heartbeats are about none."""
+    if topic.startswith(HEARTBEATS):
+        return ()
     stated = [name for name, table in tables.items() if topic in table.topics]
     ending = [name for name, table in tables.items() if not table.topics and f".{topic}".endswith(_suffix(name))]
     if stated or ending:

@@ -228,7 +228,8 @@ class Runner:
 
     def _move_all(self, doubts: Mapping[Partition, Doubt]) -> None:
         """What was missed is not known: all tables of these topics move. Raises `TierError`."""
-        topics = {partition[0]: why for partition, why in doubts.items()}
+        # new partitions of a topic that was made anew are unknown too: that it was says more
+        topics = {p[0]: why for p, why in sorted(doubts.items(), key=lambda one: one[1] is not Doubt.UNKNOWN)}
         changes = moved_from(topics, self._mover, self._config.tables)
         for topic, why in topics.items():
             self._tell(f"{topic}: {EXPLAINED[why]}; all its tables are moved")

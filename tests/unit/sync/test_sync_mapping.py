@@ -114,6 +114,7 @@ def test_which_tables_a_topic_may_carry() -> None:
     }
     assert tables_of("shop.public.products", tables) == ("public.products",)
     assert tables_of("shop.public.Odd_Name", tables) == ("public.Odd Name",)
+    assert tables_of("__debezium-heartbeat.shop", tables) == ()
     assert tables_of("elsewhere", tables) == ("public.moved",)
     assert tables_of("shop.public.moved", tables) == tuple(tables)
     assert tables_of("notpublic.products", tables) == tuple(tables)

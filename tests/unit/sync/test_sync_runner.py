@@ -193,6 +193,10 @@ class TestAnotherLog:
         bench.log.break_off()  # nobody loses a log while a connection lasts
         self.flushed(bench)
 
+    def test_made_anew_with_more_partitions(self, bench: Bench) -> None:
+        bench.log.make(PRODUCTS, 3)
+        self.flushed(bench)
+
     def test_cut_short(self, bench: Bench) -> None:
         del bench.log.logs[PLACE][1:]
         bench.log.break_off()
