@@ -88,7 +88,8 @@ class Lower:
             broadcast = lower.broadcast
             try:
                 lower.shared = Shared(
-                    wanted, secret, root=root, clock=clock, emit=emit, catch_up=catch_up,
+                    wanted, secret, folder=None if broadcast is None else root, clock=clock, emit=emit,
+                    catch_up=catch_up,
                     hear=lambda keys: upstairs().hear(keys), heard=heard,
                     sequence=(lambda: 0) if broadcast is None else (lambda: broadcast.sequence[0]),
                 )  # fmt: skip

@@ -38,7 +38,7 @@ class Shared:
         settings: SharedSettings,
         secret: bytes,
         *,
-        root: Path | None,
+        folder: Path | None,
         clock: Clock,
         emit: Callable[[Event], None],
         catch_up: Callable[[], int],
@@ -46,8 +46,8 @@ class Shared:
         hear: Callable[[Sequence[Key] | None], None],
         heard: Callable[[Collection[bytes] | None], None],
     ) -> None:
-        """`hear(keys)`: other hosts invalidated them, None = any. `heard(sources)`: what
-        answers rest on has changed, likewise.
+        """folder: where the disk tier is, whose processes tell one another; None = there is none. `hear(keys)`: other
+        hosts invalidated them, None = any. `heard(sources)`: what answers rest on has changed, likewise.
 
         Waits for one timeout at most. Raises `SettingsError` where caches of another secret share the prefix.
         """
@@ -61,13 +61,13 @@ class Shared:
             sequence=sequence, mark=self.valkey.tokens.mark,
         )  # fmt: skip
         self._names = Names(self.client.address.prefix)
-        self._origin = _origin(root)
+        self._origin = _origin(folder)
         self._feed = Feed(self.client, self._origin)
         self._untold: set[Key] = set()
         self._lock = Lock()
         self.news = NewsReader(
             self.client, settings, self._feed, clock=clock, on_news=self._on_news, on_gap=self._on_gap, emit=emit,
-            on_heard=self._tell_the_untold, memory=None if root is None else root / "news",
+            on_heard=self._tell_the_untold, memory=None if folder is None else folder / "news",
         )  # fmt: skip
         self._editions = Editions(self.client, self.news.heard, clock)
         self._ids = RowIds(secret)
@@ -163,16 +163,16 @@ class Shared:
         self.client.close()
 
 
-def _origin(root: Path | None) -> bytes:
+def _origin(folder: Path | None) -> bytes:
     """Who tells: the processes of this very folder, which tell one another through a file; without one, this process.
 
     Neither a path nor a file in the folder would do: containers have equal paths, and folders are copied.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-        folder = None if root is None else root.stat()
+        found = None if folder is None else folder.stat()
     except OSError:
-        folder = None
-    if folder is None:
+        found = None
+    if found is None:
         return secrets.token_bytes(_ORIGIN_BYTES)
-    return blake3(framed("origin", boot, b"%d %d" % (folder.st_dev, folder.st_ino))).digest(length=_ORIGIN_BYTES)
+    return blake3(framed("origin", boot, b"%d %d" % (found.st_dev, found.st_ino))).digest(length=_ORIGIN_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import threading
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from mmcache import Cache, Prompt, Row
+from mmcache.cli.app import run
 from mmcache.lab.servers import Elsewhere, Server, ask, choose, server
 from mmcache.model.errors import AssetError, SettingsError
 from mmcache.model.event import MissReason
@@ -413,3 +415,25 @@ async def test_a_cancelled_caller_gives_back_what_it_claims_meanwhile(hosts: tup
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await other.a.get_or_compute(key(other), lambda: "value") == "value"
+
+
+def test_the_command_line_looks_into_the_shared_tier_and_purges_it(
+    hosts: tuple[Cache, Cache], valkey: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = hosts
+    for tenant in ("acme", "default"):
+        one.put(key(one, tenant=tenant), tenant)
+    one.flush()
+    assert other.get(key(other, tenant="acme")) == "acme"
+
+    def told(*words: str) -> dict[str, Any]:
+        assert run([*words, "--shared", url(valkey), "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    before = told("stats")
+    assert {group["tenant"] for group in before["groups"]} == {"acme", "default"}
+    assert told("purge", "--tenant", "acme")["blocks"] == 1
+    assert {group["tenant"] for group in told("stats")["groups"]} == {"default"}
+    until(lambda: other.get(key(other, tenant="acme")) is None)
+    assert run(["stats", "--shared", url(valkey), "--root", "x"]) == 3

@@ -1,10 +1,12 @@
-"""A cache folder, opened for a command: its disk tier, and the secret that its keys were made with."""
+"""A cache folder, opened for a command: its disk tier, and the secret of its keys; or a shared tier."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from mmcache.cli.output import Folder
 from mmcache.model.errors import SettingsError
@@ -12,6 +14,11 @@ from mmcache.settings import DiskSettings, parse_bytes
 
 if TYPE_CHECKING:
     from mmcache.tiers.disk import DiskTier
+    from mmcache.tiers.valkey import ValkeyTier
+
+SharedUrl = Annotated[
+    str | None, Parameter(help="Look into the shared tier at this URL instead, `valkey://host:6379?cluster=true`.")
+]
 
 KEY_FILE = "realm.key"
 UNLIMITED = 1 << 62
@@ -33,6 +40,20 @@ def disk_tier(folder: Folder, *, limit: int | str = UNLIMITED) -> Iterator[DiskT
     from mmcache.tiers.disk import DiskTier
 
     tier = DiskTier(folder.path, DiskSettings(limit_bytes=parse_bytes(limit)))
+    try:
+        yield tier
+    finally:
+        tier.close()
+
+
+@contextmanager
+def shared_tier(folder: Folder, url: str) -> Iterator[ValkeyTier]:
+    """The shared tier at `url`, open while the block runs. Raises `SettingsError` where a folder was named, too."""
+    from mmcache.tiers.valkey import ValkeyTier
+
+    if folder.root is not None:
+        raise SettingsError("give --root or --shared, not both: they are looked into one by one")
+    tier = ValkeyTier.open(url, timeout_seconds=10.0)
     try:
         yield tier
     finally:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from mmcache.cli.folder import disk_tier, require, secret
+from mmcache.cli.folder import SharedUrl, disk_tier, require, secret, shared_tier
 from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, bar, complain, facts, grid, show, size
 from mmcache.model.clock import SystemClock
 from mmcache.model.errors import InvalidInputError
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 _SHORTEST_PREFIX = 4
 
 
-def stats(*, folder: Folder = DEFAULT_FOLDER) -> int:
-    """Say how much a cache folder holds, and for whom.
+def stats(*, shared: SharedUrl = None, folder: Folder = DEFAULT_FOLDER) -> int:
+    """Say how much a cache folder holds, or the shared tier, and for whom.
 
     Example: mmcache stats --root ~/.cache/mmcache
     """
     blocks: Counter[tuple[str, str, str, str]] = Counter()
     held_bytes: Counter[tuple[str, str, str, str]] = Counter()
-    require(folder)
-    with disk_tier(folder) as tier:
+    if shared is None:
+        require(folder)
+    with disk_tier(folder) if shared is None else shared_tier(folder, shared) as tier:
         gauges = tier.stats()
         for held in tier.scan():
             who = held.tenant, held.namespace, held.model, held.modality
@@ -40,15 +41,12 @@ def stats(*, folder: Folder = DEFAULT_FOLDER) -> int:
     fields = "tenant", "namespace", "model", "modality"
     owners = sorted(blocks, key=lambda who: -held_bytes[who])
     groups = [dict(zip(fields, who, strict=True)) | {"blocks": blocks[who], "bytes": held_bytes[who]} for who in owners]
-    data = {
-        "root": str(folder.path),
-        "blocks": gauges.blocks,
-        "bytes": gauges.bytes,
-        "detail": gauges.detail,
-        "groups": groups,
-    }
+    data = {"blocks": gauges.blocks, "bytes": gauges.bytes, "detail": gauges.detail, "groups": groups}
+    place = "shared tier"
+    if shared is None:
+        data, place = {"root": str(folder.path)} | data, str(folder.path)
     lines = [(*who, blocks[who], size(held_bytes[who])) for who in owners]
-    title = f"{folder.path}: {gauges.blocks} blocks, {size(gauges.bytes)} of files"
+    title = f"{place}: {gauges.blocks} blocks, {size(gauges.bytes)}"
     show(folder, data, lambda: grid(title, (*fields, "blocks", "bytes"), lines))
     return Exit.DONE
 

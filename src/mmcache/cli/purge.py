@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from mmcache.cli.choose import EVERYTHING, Choice, Matcher
-from mmcache.cli.folder import KEY_FILE, disk_tier, forget_everywhere, require, secret
+from mmcache.cli.folder import KEY_FILE, SharedUrl, disk_tier, forget_everywhere, require, secret, shared_tier
 from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, facts, show, size
 from mmcache.model.errors import SettingsError
 
@@ -21,6 +21,7 @@ def purge(
     choice: Choice = EVERYTHING,
     all: Annotated[bool, Parameter(negative="", show_default=False, help="Remove everything.")] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False, help="Only say what would go.")] = False,
+    shared: SharedUrl = None,
     folder: Folder = DEFAULT_FOLDER,
 ) -> int:
     """Remove blocks for good, by tenant, namespace, model, modality or age, and say how many bytes went.
@@ -28,12 +29,17 @@ def purge(
     The questions that near answers are found by, and what was learned from them, go with their tenant, namespace or
     model. Programs that use the folder forget answers that they hold in memory at their next lookup.
 
+    Blocks on the shared tier (--shared) and in each host's folder are removed one by one; what goes from the shared
+    tier is also dropped by the caches that run.
+
     Example: mmcache purge --tenant acme --older-than 30d
     """
     if choice.everything and not all:
         raise SettingsError("say what to remove: --tenant, --namespace, --model, --modality, --older-than, or --all")
-    require(folder)
     matches = choice.matcher()
+    if shared is not None:
+        return _purge_shared(folder, shared, matches, dry_run=dry_run)
+    require(folder)
     with disk_tier(folder) as tier:
         if dry_run:
             sizes = [held.size for held in tier.scan() if matches(held)]
@@ -47,6 +53,21 @@ def purge(
     }  # fmt: skip
     title = "Would remove" if dry_run else "Removed"
     show(folder, data, lambda: facts(title, {"blocks": blocks, "bytes": size(freed), "questions": questions}))
+    return Exit.DONE
+
+
+def _purge_shared(folder: Folder, url: str, matches: Matcher, *, dry_run: bool) -> int:
+    from mmcache.tiers.valkey.feed import Feed
+
+    with shared_tier(folder, url) as tier:
+        found = {held.key: held.size for held in tier.scan() if matches(held)}  # it may name a key twice
+        if found and not dry_run:
+            tier.drop(found)
+            Feed(tier.client, origin=b"").tell(keys=list(found))
+    blocks, freed = len(found), sum(found.values())
+    title = "Would remove" if dry_run else "Removed"
+    data = {"dry_run": dry_run, "blocks": blocks, "bytes": freed}
+    show(folder, data, lambda: facts(title, {"blocks": blocks, "bytes": size(freed)}))
     return Exit.DONE
 
 

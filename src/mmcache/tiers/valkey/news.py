@@ -108,9 +108,9 @@ class NewsReader:
             try:
                 self._read()
                 pause, said = 0.01, False
-            except TierError as error:
+            except Exception as error:  # noqa: BLE001 - whatever a tier or a plug-in raises, the thread goes on
                 if not (said or self._ended.is_set()):
-                    self._emit(Failed("news", str(error)))
+                    self._emit(Failed("news", str(error) if isinstance(error, TierError) else repr(error)))
                 said = True
                 self._drop_listener()
                 self._met.set()

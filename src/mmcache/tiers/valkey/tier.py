@@ -90,18 +90,18 @@ class ValkeyTier:
         if machine is not None and len(machine) != MACHINE_BYTES:
             raise SettingsError(f"a machine is {MACHINE_BYTES} bytes, not {machine!r}")
         roomy = replace(settings, largest_bytes=max(settings.largest_bytes, _LEDGER_FITS))
-        self._client = client or Client(roomy, clock=clock, emit=emit)
+        self.client = client or Client(roomy, clock=clock, emit=emit)
         self._shared = client is not None
-        names = Names(self._client.address.prefix)
+        names = Names(self.client.address.prefix)
         self.tokens = Tokens()
         """What puts of computations must prove. `WriteBehind` takes `tokens.mark`."""
-        watch = ClockWatch(self._client.ask, names.clock, clock, machine or this_machine(), asleep)
+        watch = ClockWatch(self.client.ask, names.clock, clock, machine or this_machine(), asleep)
         self._watch = watch
-        self._reader = Reader(self._client, names, watch, settings, clock, self.name, emit)
-        self._writer = Writer(self._client, names, watch, self.tokens, settings, clock, self.name, emit)
-        self._census = Census(self._client, names, watch, self.name, emit)
+        self._reader = Reader(self.client, names, watch, settings, clock, self.name, emit)
+        self._writer = Writer(self.client, names, watch, self.tokens, settings, clock, self.name, emit)
+        self._census = Census(self.client, names, watch, self.name, emit)
         self.claims = SharedClaims(
-            self._client, names, self.tokens, settings.lease_seconds, emit, heartbeat=heartbeat
+            self.client, names, self.tokens, settings.lease_seconds, emit, heartbeat=heartbeat
         )  # fmt: skip
         """One leader of all hosts."""
         self._closed = False
@@ -158,7 +158,7 @@ class ValkeyTier:
             "lost_leases": self.tokens.lost,
             "blind_computations": self.tokens.blind,
         }
-        return TierStats(found.blocks, found.bytes, None, detail | self._client.status())
+        return TierStats(found.blocks, found.bytes, None, detail | self.client.status())
 
     def close(self) -> None:
         """Close the connections. Blocks that were handed out stay valid."""
@@ -166,7 +166,7 @@ class ValkeyTier:
             self._closed = True
             self.claims.close()
             if not self._shared:
-                self._client.close()
+                self.client.close()
 
     def _check_open(self) -> None:
         if self._closed:
