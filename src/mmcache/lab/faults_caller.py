@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ class Phase:
     refused: Counter[str] = field(default_factory=Counter)
     """Puts to the shared tier that were not stored, by reason."""
     errors: Counter[str] = field(default_factory=Counter)
-    """What was raised to a caller, by class: there must be none."""
+    """What was raised to a caller, by class and place: there must be none."""
     wrong: int = 0
     """Answers that nobody ever stored for that key."""
     stale: int = 0
@@ -166,7 +168,8 @@ class Caller:
         try:
             return do(block)
         except Exception as error:  # noqa: BLE001 - that nothing is raised is what is tested
-            phase.errors[type(error).__name__] += 1
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            phase.errors[f"{type(error).__name__}@{Path(where.filename).stem}.{where.name}"] += 1
             return None
 
     def _collect(self, phase: Phase, *, missed: bool = False) -> None:
@@ -194,6 +197,7 @@ class Writer(threading.Thread):
         self.phase = Phase()
         self.written = 0
         self._caller = Caller(settings)
+        self._caller.key(_ON_A_ROW + 5)  # a cache that was just opened waits until it hears the news, once
         self._stopped = threading.Event()
 
     def run(self) -> None:
