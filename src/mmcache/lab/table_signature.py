@@ -278,7 +278,7 @@ def _agreement(found: dict[str, list[Run]]) -> list[Row]:
             for place, switch in enumerate(one.switches):
                 if switch.name == "canary":
                     continue
-                until = one.switches[place + 1].at if place + 1 < len(one.switches) else 1 << 62
+                until = one.switches[place + 1].asked if place + 1 < len(one.switches) else 1 << 62
                 took.append((switch.at - switch.asked) / 1e6)
                 for rows_of_one in one.served:
                     count, ms = late(rows_of_one, switch.at, until, new=switch.name == "promote")
