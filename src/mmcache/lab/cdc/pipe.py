@@ -148,7 +148,9 @@ class Pipe:
             "ALTER TABLE products REPLICA IDENTITY FULL",
             f"INSERT INTO products SELECT n, 0, 'thing ' || n FROM generate_series(1, {self._rows}) n",
         )
-        self.stages = self._exit.enter_context(Stages(self._folder / "stages", make, [_TABLE], snapshot="no_data"))
+        self.stages = self._exit.enter_context(
+            Stages(self._folder / "stages", make, [_TABLE], snapshot="no_data", transactions=False)
+        )
         secret_file = self._folder / "realm.key"
         load_secret(secret_file)
         self.sync = SyncProcess(self._mapping(secret_file))
@@ -174,6 +176,7 @@ class Pipe:
 kafka:
   bootstrap: "{self.stages.broker.address}"
   topics: ["shop.public.products", "__debezium-heartbeat.shop"]
+  options: {{fetch.wait.max.ms: 5}}  # this broker answers when that is over, not when something comes
 shared: "{self.cluster.url}"
 secret_file: "{secret_file}"
 replicas: {self._shape[1]}

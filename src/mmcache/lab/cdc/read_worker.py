@@ -30,6 +30,8 @@ from mmcache.rows import Row
 TABLE = "products"
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.02
 """Between two turns; doubled while nothing comes."""
+_AGAIN = 0.1
+"""In so many turns, a row that was seen before is read again."""
 _AT_ONCE = 8
 """Rows looked at in a turn."""
 
@@ -119,7 +121,7 @@ class Reading:
                     del pending[row]
                 elif found is not None:
                     self._old.append((row, found[1]))
-            if come:  # what was served as new once must not be old again
+            if come and draw.random() < _AGAIN:  # what was served as new once must not be old again
                 row = rows[draw.randrange(come)]
                 found = self.read(row)
                 if found is not None and found[0] < self._target:

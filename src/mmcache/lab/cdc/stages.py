@@ -29,7 +29,7 @@ class Stages:
     """PostgreSQL with `tables` (statements that make them), Debezium over them, and a broker, while the context lasts.
 
     Each of `postgres`, `connector`, `broker` can be killed and started again. `schemas`: events
-    carry their schema. `snapshot`: Debezium's `snapshot.mode`.
+    carry their schema. `transactions`: their begin and end are events too. `snapshot`: Debezium's `snapshot.mode`.
     """
 
     def __init__(
@@ -39,13 +39,16 @@ class Stages:
         tables: Sequence[str],
         *,
         schemas: bool = False,
+        transactions: bool = True,
         snapshot: str = "initial",
     ) -> None:
         self._make = list(make)
         self.broker = Broker(folder)
         ready()
         self.postgres = Postgres()
-        self.connector = Connector(folder, self.postgres, self.broker, tables, schemas=schemas, snapshot=snapshot)
+        self.connector = Connector(
+            folder, self.postgres, self.broker, tables, schemas=schemas, transactions=transactions, snapshot=snapshot
+        )
 
     def __enter__(self) -> Stages:
         try:
