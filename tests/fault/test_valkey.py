@@ -112,6 +112,15 @@ def test_a_ledger_that_is_no_string_leaves_others_blocks_unread(tier: ValkeyTier
     other.close()
 
 
+def test_a_prefix_may_stand_in_the_url(tier: ValkeyTier, server: servers.Server) -> None:
+    other = ValkeyTier.open(f"{server.url}?prefix=other:", timeout_seconds=30)
+    other.put([make_frame(make_key(1))], [None])
+    assert tier.get([make_key(1)]) == [MissReason.ABSENT]
+    names = Names("other:")
+    assert set(server.ask("KEYS", "other:*")) == {names.clock, names.head(make_key(1))}
+    other.close()
+
+
 def test_too_large_is_refused_and_an_older_value_is_found_by_its_tenant_only(
     tier: ValkeyTier, server: Any, events: list[Event]
 ) -> None:

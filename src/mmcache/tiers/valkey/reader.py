@@ -63,13 +63,27 @@ class Reader:
         raws = self._watch.ask([Request(head, ("GETRANGE", head, 0, last), replica) for head in heads])
         now = self._monotonic()
         found = [self._found(key, head, raw, now) for key, head, raw in zip(keys, heads, raws, strict=True)]
-        if MissReason.ABSTAINED in found and self._watch.look_again():
-            for place, one in enumerate(found):
-                if one is MissReason.ABSTAINED:
-                    found[place] = self._found(keys[place], heads[place], raws[place], now)
-        if any(isinstance(raw, Down) for raw in raws):
-            self._tell_of_the_down(raws)
+        missed = [place for place, one in enumerate(found) if one.__class__ is MissReason]
+        if missed:
+            self._look_closer(missed, found, keys, heads, raws, now)
         return found
+
+    def _look_closer(
+        self,
+        missed: Sequence[int],
+        found: list[Found | MissReason | Large],
+        keys: Sequence[Key],
+        heads: Sequence[bytes],
+        raws: Sequence[Any],
+        now: float,
+    ) -> None:
+        """Ask about machines that nobody here had heard of yet; tell once of nodes that are down."""
+        unknown = [place for place in missed if found[place] is MissReason.ABSTAINED]
+        if unknown and self._watch.look_again():
+            for place in unknown:
+                found[place] = self._found(keys[place], heads[place], raws[place], now)
+        for reason in {str(raws[place]) for place in missed if isinstance(raws[place], Down)}:
+            self._emit(Failed(self._where, f"a node does not serve: {reason}"))
 
     def _found(self, key: Key, head: bytes, raw: Any, now: float) -> Found | MissReason | Large:
         if not raw:
@@ -103,10 +117,6 @@ class Reader:
             self._emit(Failed(self._where, f"the server refused to read: {raw}", key))
             return MissReason.DENIED if raw.startswith("NOPERM") else MissReason.CORRUPT
         return MissReason.TIMEOUT if raw.endswith(_LATE) and _RESTS not in raw else MissReason.TIER_DOWN
-
-    def _tell_of_the_down(self, replies: Sequence[Any]) -> None:
-        for reason in {str(reply) for reply in replies if isinstance(reply, Down)}:
-            self._emit(Failed(self._where, f"a node does not serve: {reason}"))
 
     def _fetch_all(self, found: list[Found | MissReason | Large], places: Sequence[int]) -> None:
         """Put frames, or why they are missed, in the place of heads."""
