@@ -249,7 +249,7 @@ class Counting:
         return self._tier.stats().detail
 
     def _timeouts(self) -> int:
-        return int(self._tier._client.status()["timeouts"])
+        return int(self._tier.client.status()["timeouts"])
 
     def close(self) -> None:
         """Close the tier."""
