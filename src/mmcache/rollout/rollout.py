@@ -298,7 +298,7 @@ class Rollout:
         self._trial.publish()
 
     def close(self) -> None:
-        """Tell the others what was counted in the last second. `Cache.close` does it for rollouts of `cache.rollout`."""
+        """Tell the others what was counted in the last second. `Cache.close` does it where `Cache.rollout` made it."""
         self._publish()
 
     def _say(self, message: str) -> None:
