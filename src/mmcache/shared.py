@@ -16,18 +16,18 @@ from mmcache.model.event import Event, Failed, MissReason
 from mmcache.model.key import Key
 from mmcache.rows import Row, RowIds
 from mmcache.settings import SharedSettings
-from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
+from mmcache.tiers.valkey.client import Client, Down, Refusal, Request
 from mmcache.tiers.valkey.editions import Editions
 from mmcache.tiers.valkey.feed import Feed, News
 from mmcache.tiers.valkey.names import Names
 from mmcache.tiers.valkey.news import NewsReader
+from mmcache.tiers.valkey.realm import same_secret
 from mmcache.tiers.valkey.tier import ValkeyTier
 from mmcache.tiers.write_behind import WriteBehind
 
 MOST_UNTOLD = 65_536
 """Invalidated keys that wait until the server can be told; beyond, all hosts forget everything instead."""
 _ORIGIN_BYTES = 8
-_SAME = Script("redis.call('SET',KEYS[1],ARGV[1],'NX') return redis.call('GET',KEYS[1])")
 
 
 class Shared:
@@ -74,16 +74,14 @@ class Shared:
 
     def _require_same_secret(self, secret: bytes) -> None:
         prefix = self.client.address.prefix
-        key = prefix.encode() + b"{realm}"
-        mine = blake3(secret, derive_key_context="mmcache 2026 shared realm fingerprint v1").digest(length=16)
-        (reply,) = self.client.ask([Request(key, _SAME.words([key], [mine]))])
-        if isinstance(reply, Down | Refusal):
-            self._emit(Failed("shared", f"the shared tier is left out for now: {reply}"))
-        elif bytes(reply) != mine:
+        same = same_secret(self.client, prefix, secret)
+        if isinstance(same, Down | Refusal):
+            self._emit(Failed("shared", f"the shared tier is left out for now: {same}"))
+        elif not same:
             self.client.close()
             raise SettingsError(
-                f"caches with another secret share the prefix {prefix!r}: nothing would ever be found. Give "
-                "all hosts the same secret (copy the file realm.key of one, or pass secret=), or take another prefix"
+                f"caches with another secret share the prefix {prefix!r}: nothing would ever be found. Give all hosts "
+                "the same secret (copy the file realm.key of one, or pass secret=), or take another prefix"
             )
 
     # invalidation

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from blake3 import blake3
 
 from mmcache.keys.realm import load_secret
 from mmcache.model.clock import Clock, SystemClock
@@ -19,16 +18,9 @@ from mmcache.settings import SharedSettings
 from mmcache.sync.mapping import SyncConfig
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.editions import Change, Publisher
+from mmcache.tiers.valkey.realm import Asks, same_secret
 
 _Kind = TypeVar("_Kind")
-_SAME = Script("redis.call('SET',KEYS[1],ARGV[1],'NX') return redis.call('GET',KEYS[1])")
-
-
-class Asks(Protocol):
-    """What is needed of a `Client`."""
-
-    def ask(self, requests: Sequence[Request]) -> list[Any]:
-        """See `Client.ask`."""
 
 
 class Applies(Protocol):
@@ -140,12 +132,10 @@ def open_link(config: SyncConfig, *, clock: Clock | None = None) -> tuple[Client
 
 def _require_same_secret(client: Asks, prefix: str, secret: bytes) -> None:
     """Sources named by another secret are nobody's: nothing would ever be invalidated."""
-    key = prefix.encode() + b"{realm}"
-    mine = blake3(secret, derive_key_context="mmcache 2026 shared realm fingerprint v1").digest(length=16)
-    (reply,) = client.ask([Request(key, _SAME.words([key], [mine]))])
-    if isinstance(reply, Refusal | Down):
-        raise TierError(f"the shared tier does not serve: {reply}")
-    if bytes(reply) != mine:
+    same = same_secret(client, prefix, secret)
+    if isinstance(same, Refusal | Down):
+        raise TierError(f"the shared tier does not serve: {same}")
+    if not same:
         raise SettingsError(
             f"secret_file is not the secret of the caches under the prefix {prefix!r}: nothing would be invalidated. "
             "Copy realm.key out of the folder of one of them"
