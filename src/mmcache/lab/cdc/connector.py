@@ -60,7 +60,7 @@ class Connector:
 
     def prepare(self) -> None:
         """Make the table of signals and the publication in the database. Once, after the tables exist."""
-        names = ", ".join(_quoted(table) for table in [*self._tables, SIGNALS])
+        names = ", ".join(quoted(table) for table in [*self._tables, SIGNALS])
         self._postgres.run(
             f"CREATE TABLE IF NOT EXISTS {SIGNALS} (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data text)",
             f"CREATE PUBLICATION {PUBLICATION} FOR TABLE {names} WITH (publish_via_partition_root = true)",
@@ -160,6 +160,6 @@ class Connector:
         }
 
 
-def _quoted(table: str) -> str:
+def quoted(table: str) -> str:
     """`schema.table` as SQL writes it."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))

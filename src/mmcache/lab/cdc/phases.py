@@ -82,7 +82,9 @@ class Phase:
         assert self.back is not None
         back = self.back
         made = {row for row, at in self.commits.items() if at <= back}
-        return max((at - back for one in self.seen for row, at in one.items() if row in made), default=0.0)
+        return max(
+            (at - back for one in self.seen for row, at in one.items() if row in made and at > back), default=0.0
+        )
 
 
 Chaos = Callable[[Phase], Sequence[CacheProcess]]
@@ -199,15 +201,20 @@ def stages(pipe: Pipe) -> Mapping[str, Chaos]:
             while _holder(pipe) in (node, None):
                 time.sleep(0.05)
             pipe.cluster.restart(node)
+            pipe.cluster.await_healthy()
 
         _dies(phase, lambda: pipe.cluster.kill(node), start)
-        pipe.cluster.await_healthy()
         return pipe.caches
 
     def emptied(phase: Phase) -> Sequence[CacheProcess]:
         """It is back before anybody noticed: still a primary, but it has forgotten all, and so does its replica."""
         node = pipe.news_node()
-        _dies(phase, lambda: pipe.cluster.kill(node), lambda: pipe.cluster.restart(node), away=0.1)
+
+        def start() -> None:
+            pipe.cluster.restart(node)
+            pipe.cluster.await_healthy()
+
+        _dies(phase, lambda: pipe.cluster.kill(node), start, away=0.1)
         return pipe.caches
 
     def cache(phase: Phase) -> Sequence[CacheProcess]:
