@@ -86,6 +86,7 @@ class HostsMachine(RuleBasedStateMachine):
         self.fence: dict[Key, Computation] = {}
         self.led: dict[tuple[int, Key], Computation] = {}
         self.coming: list[tuple[Frame, float | None, Computation]] = []
+        self.said: list[tuple[int, Frame, float | None]] = []
         self.returned: list[Computation] = []
         self.count = 0
 
@@ -189,6 +190,21 @@ class HostsMachine(RuleBasedStateMachine):
         frame = make_frame(key, self.value(size))
         assert self.hosts[host].put([frame], [self.deadline(ttl)]) == [None]
         self.accepted(key, bytes(frame.payload))
+
+    @rule(host=host_numbers, key=key_numbers, size=sizes, ttl=ttls)
+    def put_behind(self, host: int, key: Key, size: int, ttl: float | None) -> None:
+        if (host, key) in self.led:
+            self.hosts[host].claims.release(key)
+            self.returned.append(self.led.pop((host, key)))
+        frame = self.hosts[host].tokens.mark(make_frame(key, self.value(size)))
+        self.said.append((host, frame, self.deadline(ttl)))
+
+    @precondition(lambda self: self.said)
+    @rule(n=st.integers(0, 9))
+    def write_what_was_said(self, n: int) -> None:
+        host, frame, deadline = self.said.pop(n % len(self.said))
+        assert self.hosts[host].put([frame], [deadline]) == [None]
+        self.accepted(frame.key, bytes(frame.payload))
 
     @rule(host=host_numbers, keys=st.lists(key_numbers, min_size=1, max_size=3))
     def drop(self, host: int, keys: list[Key]) -> None:

@@ -82,9 +82,10 @@ def test_other_pieces_are_no_block(spoil: Any) -> None:
         read(raw).joined(spoil(pieces))
 
 
-def test_what_the_server_refuses_is_no_block() -> None:
+@pytest.mark.parametrize("said", [Refusal("WRONGTYPE"), 5, [b"a"]])
+def test_what_the_server_refuses_is_no_block(said: Any) -> None:
     raw, pieces = stored(bytes(200), 64)
-    assert read(raw).joined([Refusal("WRONGTYPE"), *pieces[1:]]) is MissReason.CORRUPT
+    assert read(raw).joined([said, *pieces[1:]]) is MissReason.CORRUPT
 
 
 def head_of(record: Record, payload: int = 200) -> bytes:

@@ -26,7 +26,7 @@ def leading(token: bytes | RefuseReason = b"t1") -> Tokens:
 def test_who_leads_nothing_puts_without_a_token() -> None:
     tokens = Tokens()
     assert tokens.of(FRAME) == UNCONDITIONAL
-    assert tokens.mark(FRAME) is FRAME
+    assert tokens.of(tokens.mark(FRAME)) == UNCONDITIONAL
     tokens.settled(KEY, UNCONDITIONAL)
     assert tokens.release(KEY) is None
 
@@ -37,8 +37,32 @@ def test_a_leaders_put_needs_its_token_and_ends_the_lease() -> None:
     assert tokens.of(FRAME) == b"t1"
     assert tokens.of(make_frame(make_key(2))) == UNCONDITIONAL
     tokens.settled(KEY, b"t1")
-    assert not tokens.held(KEY)
+    assert tokens.of(FRAME) is RefuseReason.INVALIDATED, "it is spent"
+    assert tokens.due() == []
     assert tokens.release(KEY) is None, "its put has ended the lease"
+    assert not tokens.held(KEY)
+    assert tokens.of(FRAME) == UNCONDITIONAL
+
+
+def test_what_somebody_said_before_a_computation_began_does_not_take_its_token() -> None:
+    tokens = Tokens()
+    said = tokens.mark(FRAME)
+    tokens.hold(KEY, b"t1")
+    assert tokens.of(said) == UNCONDITIONAL
+    tokens.settled(KEY, UNCONDITIONAL)
+    assert tokens.of(FRAME) == b"t1", "which the server refuses now"
+
+
+def test_an_overtaken_put_does_not_end_a_later_computation_that_was_overtaken_too() -> None:
+    tokens = leading()
+    tokens.outdate([KEY])
+    marked = tokens.mark(FRAME)
+    tokens.release(KEY)
+    tokens.hold(KEY, b"t2")
+    tokens.outdate([KEY])
+    assert tokens.of(marked) is RefuseReason.INVALIDATED
+    assert tokens.of(FRAME) is RefuseReason.INVALIDATED
+    assert tokens.held(KEY)
 
 
 def test_who_gives_up_gives_the_token_back() -> None:

@@ -11,7 +11,7 @@ from mmcache.testing.clock import FakeClock
 from mmcache.tiers.valkey.clocks import Ledger
 from mmcache.tiers.valkey.replies import Down, Refusal
 from mmcache.tiers.valkey.scripts import LOOK, SWAP
-from mmcache.tiers.valkey.watch import LOOK_SECONDS, TRUSTED_SECONDS, ClockWatch, asleep, this_machine
+from mmcache.tiers.valkey.watch import LOOK_SECONDS, OVERDUE_SECONDS, TRUSTED_SECONDS, ClockWatch, asleep, this_machine
 from mmcache.tiers.valkey.words import Request
 
 BLOCK = Request(b"block", ("GETRANGE", b"block", 0, 9))
@@ -89,6 +89,24 @@ def test_most_calls_are_one_command(server: OneKeyServer) -> None:
     use(one, server)
     use(one, server)
     assert server.asked == ["look", "block", "block"], "a look costs no round trip of its own"
+
+
+def test_a_look_waits_a_while_for_a_call_that_goes_to_its_node_anyway(server: OneKeyServer) -> None:
+    near = [False]
+    one = ClockWatch(server.ask, b"clock", server.clock, b"machine1", lambda: 0.0, near=lambda name: near[0])
+    use(one, server)
+    server.asked.clear()
+    server.clock.advance(LOOK_SECONDS)
+    use(one, server)
+    assert server.asked == ["block"]
+    near[0] = True
+    use(one, server)
+    assert server.asked == ["block", "look", "block"]
+    near[0] = False
+    server.asked.clear()
+    server.clock.advance(OVERDUE_SECONDS)
+    use(one, server)
+    assert server.asked == ["look", "block"]
 
 
 def test_large_values_do_not_blur_the_clock_but_a_far_server_is_not_asked_twice(server: OneKeyServer) -> None:

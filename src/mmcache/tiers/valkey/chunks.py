@@ -14,7 +14,6 @@ from mmcache.model.key import Key
 from mmcache.tiers.base import Deadline
 from mmcache.tiers.valkey.names import chunk_names
 from mmcache.tiers.valkey.record import MOST_CHUNKS, NO_CHUNKS, Record
-from mmcache.tiers.valkey.replies import Refusal
 from mmcache.tiers.valkey.words import Request
 
 STAGED_MS = 60_000
@@ -79,10 +78,10 @@ class Large:
 
     def joined(self, pieces: Sequence[Any]) -> Frame | MissReason:
         """The frame, its payload in one piece of memory and checked. Raises `CorruptFrameError`."""
-        if any(isinstance(piece, Refusal) for piece in pieces):
-            return MissReason.CORRUPT
         if not all(pieces):
             return MissReason.ABSENT
+        if not all(isinstance(piece, bytes | memoryview) for piece in pieces):
+            return MissReason.CORRUPT
         whole = b"".join([self.prefix, *pieces])
         if len(whole) != self.total:
             raise CorruptFrameError("the pieces of a stored value are not as long as its head says")

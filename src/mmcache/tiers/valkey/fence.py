@@ -43,7 +43,7 @@ class _Hold:
     """What this process holds of one key."""
 
     token: Token
-    """`tier-down` = blind: the server could not be asked for one. `invalidated` = lost: it was overtaken."""
+    """`tier-down` = blind: the server could not be asked for one. `invalidated` = it was overtaken, or is spent."""
     coming: bool = False
     """A fenced frame is on its way: its put ends the lease, not the release."""
     released: bool = False
@@ -80,13 +80,13 @@ class Tokens:
             self.blind += isinstance(token, RefuseReason)
 
     def mark(self, frame: Frame) -> Frame:
-        """The frame with its token, for a put that comes later; unchanged where its key is not being led."""
+        """The frame with its token, for a put that comes later; so it never takes that of a later computation."""
+        token: Token = UNCONDITIONAL
         with self._lock:
             hold = self._holds.get(frame.key) if self._holds else None
-            if hold is None or hold.released:
-                return frame
-            hold.coming = True
-            return Fenced(frame.header, frame.payload, frame.checksum, hold.token)
+            if hold is not None and not hold.released:
+                hold.coming, token = True, hold.token
+        return Fenced(frame.header, frame.payload, frame.checksum, token)
 
     def of(self, frame: Frame) -> Token:
         """The token to put `frame` with (`UNCONDITIONAL` = seize one), or why it must not be put."""
@@ -95,13 +95,17 @@ class Tokens:
         hold = self._holds.get(frame.key) if self._holds else None
         return UNCONDITIONAL if hold is None or hold.released else hold.token
 
-    def settled(self, key: Key, token: Token) -> None:
-        """A put of `key` has gone out, whatever became of it: the lease of that token is over."""
+    def settled(self, key: Key, token: bytes) -> None:
+        """A put of `key` has gone out, whatever became of it: the lease of that token is over, and it is spent."""
         if self._holds:
             with self._lock:
                 hold = self._holds.get(key)
-                if hold is not None and (hold.released or hold.token == token):
+                if hold is None:
+                    return
+                if hold.released:
                     del self._holds[key]
+                elif hold.token == token:
+                    hold.token = RefuseReason.INVALIDATED
 
     def release(self, key: Key) -> bytes | None:
         """The computation is over: the token to give back to the server; None = there is none to give back now."""

@@ -95,7 +95,11 @@ class ValkeyTier:
         names = Names(self.client.address.prefix)
         self.tokens = Tokens()
         """What puts of computations must prove. `WriteBehind` takes `tokens.mark`."""
-        watch = ClockWatch(self.client.ask, names.clock, clock, machine or this_machine(), asleep)
+        where = self.client.node_of
+        watch = ClockWatch(
+            self.client.ask, names.clock, clock, machine or this_machine(), asleep,
+            near=lambda name: where(name) == where(names.clock),
+        )  # fmt: skip
         self._watch = watch
         self._reader = Reader(self.client, names, watch, settings, clock, self.name, emit)
         self._writer = Writer(self.client, names, watch, self.tokens, settings, clock, self.name, emit)
@@ -154,7 +158,7 @@ class ValkeyTier:
             "chunked": found.chunked,
             "lost_writes": self._writer.lost,
             "overtaken_writes": self._writer.overtaken,
-            "leases": len(self.tokens),
+            "leases": len(self.tokens.due()),
             "lost_leases": self.tokens.lost,
             "blind_computations": self.tokens.blind,
         }

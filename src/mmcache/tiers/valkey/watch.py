@@ -23,6 +23,8 @@ from mmcache.tiers.valkey.words import Request
 
 LOOK_SECONDS = 0.25
 """A call looks at the server's clock when the last look is so long ago: most calls are one command a block."""
+OVERDUE_SECONDS = 1.0
+"""A call does so after this long even where it asks nothing else of the node whose clock it is."""
 TRUSTED_SECONDS = 60.0
 """Others' deadlines are not translated by a look that is longer ago: own times drift apart by up to `RATE`."""
 MAX_LEDGER_BYTES = 1 << 16
@@ -36,7 +38,11 @@ _AGAIN = 0.02
 _GLANCE = 1e-3
 """Seconds between two readings of clocks of this machine that should not have taken any."""
 
+_FIRST_FEW = 8
+"""Requests of a batch of which one may go to the ledger's node anyway."""
+
 Ask = Callable[[Sequence[Request]], list[Any]]
+Near = Callable[[bytes], bool]
 
 
 @cache
@@ -83,9 +89,17 @@ asleep: Callable[[], float] = _Sleep() if hasattr(time, "CLOCK_BOOTTIME") else f
 class ClockWatch:
     """Own time is the monotonic clock plus what the machine slept. Threads may share it: its state is one tuple."""
 
-    def __init__(self, ask: Ask, key: bytes, clock: Clock, machine: bytes, asleep: Callable[[], float]) -> None:
-        """key: of the ledger, which chooses the node whose clock is followed."""
-        self._ask, self._key, self._clock, self._asleep = ask, key, clock, asleep
+    def __init__(
+        self,
+        ask: Ask,
+        key: bytes,
+        clock: Clock,
+        machine: bytes,
+        asleep: Callable[[], float],
+        near: Near = lambda name: True,
+    ) -> None:
+        """key: of the ledger, which chooses the node whose clock is followed. near: whether that node has a name."""
+        self._ask, self._key, self._clock, self._asleep, self._near = ask, key, clock, asleep, near
         self.machine = machine
         self._slept = asleep()
         self._quickest = math.inf
@@ -116,12 +130,16 @@ class ClockWatch:
     def ask(self, requests: Sequence[Request]) -> list[Any]:
         """The replies to `requests`; looks at the server's clock along with them when that is due."""
         sent = self.own()
-        if sent - self._looked < LOOK_SECONDS:
+        since = sent - self._looked
+        if since < LOOK_SECONDS or (since < OVERDUE_SECONDS and not self._on_the_way(requests)):
             return self._ask(requests)
         self._looked = sent
         told, *replies = self._ask([self._look(_VERSION_ENDS), *requests])
         self._note(told, sent, self.own())
         return replies
+
+    def _on_the_way(self, requests: Sequence[Request]) -> bool:
+        return any(one.key is not None and self._near(one.key) for one in requests[:_FIRST_FEW])
 
     def look_again(self) -> bool:
         """Look now, because somebody's lead is not known, unless that was done a moment ago. Whether it was not."""

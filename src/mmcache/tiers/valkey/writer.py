@@ -135,7 +135,6 @@ class Writer:
     def _prepare(self, frame: Frame, deadline: Deadline) -> _Put | RefuseReason:
         token = self._tokens.of(frame)
         if isinstance(token, RefuseReason):
-            self._tokens.settled(frame.key, token)
             return token
         prefix, payload = frame.prefix(), memoryview(frame.payload).cast("B")
         record = Record(self._watch.machine, self._watch.until(deadline), frame.header.created)
