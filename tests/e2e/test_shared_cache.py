@@ -20,7 +20,7 @@ from mmcache import Cache, Prompt, Row
 from mmcache.cli.app import run
 from mmcache.lab.servers import Elsewhere, Server, ask, choose, server
 from mmcache.model.errors import AssetError, SettingsError
-from mmcache.model.event import MissReason
+from mmcache.model.event import Failed, MissReason
 from mmcache.model.key import Key
 from mmcache.model.void import VoidKey
 from mmcache.rows import RowIds
@@ -437,3 +437,16 @@ def test_the_command_line_looks_into_the_shared_tier_and_purges_it(
     assert {group["tenant"] for group in told("stats")["groups"]} == {"default"}
     until(lambda: other.get(key(other, tenant="acme")) is None)
     assert run(["stats", "--shared", url(valkey), "--root", "x"]) == 3
+
+
+def test_a_cache_opens_and_serves_while_no_server_is_there(tmp_path: Path) -> None:
+    nowhere = SharedSettings("valkey://127.0.0.1:1", timeout_seconds=0.2)
+    with Cache(tmp_path, shared=nowhere, secret=SECRET) as cache:
+        assert any(isinstance(event, Failed) and event.where == "shared" for event in cache.events.recent())
+        assert cache.get_or_compute(key(cache), lambda: "value") == "value"
+        assert cache.get(key(cache)) == "value"
+        assert cache.invalidate(key(cache)) > 0
+        assert cache.get(key(cache)) is None
+        assert isinstance(key(cache, rows=PRODUCT), VoidKey)
+        encode = cache.wrap(str.upper, modality="text", signature="upper 1")
+        assert encode.row(PRODUCT, lambda: "shoe") == "SHOE"
