@@ -148,7 +148,10 @@ class KafkaLog:
     def begin(self, offsets: Mapping[Partition, int]) -> None:
         """See `Log.begin`."""
         self._reading = set(offsets)
-        self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+        try:
+            self._consumer.assign([self._place(partition, offset) for partition, offset in offsets.items()])
+        except self._kafka.KafkaException as error:
+            self._on_error(error.args[0])
 
     def _on_assign(self, consumer: Any, places: Sequence[Any]) -> None:
         """The group gave us these; they are read once their positions are known."""
@@ -165,15 +168,19 @@ class KafkaLog:
 
     def poll(self, most: int, seconds: float) -> list[Message]:
         """See `Log.poll`."""
-        first = self._consumer.poll(seconds)
+        try:
+            first = self._consumer.poll(seconds)
+            more = self._consumer.consume(most - 1, 0) if first is not None else []
+        except self._kafka.KafkaException as error:
+            self._on_error(error.args[0])
+            first, more = None, []
         self._raise_fatal()
         if first is None:
             return []
         found = []
-        for raw in (first, *self._consumer.consume(most - 1, 0)):
-            error = raw.error()
-            if error is not None:
-                self._on_error(error)
+        for raw in (first, *more):
+            if raw.error() is not None:
+                self._on_error(raw.error())
             elif (raw.topic(), raw.partition()) in self._reading:
                 found.append(_message(raw))
         return found

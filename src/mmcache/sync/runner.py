@@ -77,6 +77,8 @@ class Runner:
         self._databases_kept = link.keeper.hash("databases")
         self._databases: dict[str, Database] = {}
         self._reading: set[Partition] = set()
+        self._silent: set[Partition] = set()
+        """Of which the broker did not say enough to read them."""
         self._short_since: dict[Partition, float] = {}
         self._latest: dict[Partition, float] = {}
         self.counts: Counter[str] = Counter()
@@ -154,38 +156,33 @@ class Runner:
             self.state, self._doubtful = "broker", True
             self._next_look = self._clock.monotonic() + DOUBTFUL_LOOK_SECONDS
             return
-        owned = self._log.owned(topics)
+        owned = {partition for partition in self._log.owned(topics) if partition[0] in topics.topics}
         other = {p for p in owned & self._reading if self._other_topic(p, topics)}
         fresh = owned if self._doubtful else (owned - self._reading) | other
-        if (fresh or owned != self._reading) and not self._begin(owned, fresh, topics):
-            self._doubtful = True
-            self._next_look = self._clock.monotonic() + DOUBTFUL_LOOK_SECONDS
-            return
-        self._doubtful = False
-        self.state = "reading" if owned else "topics"
-        self._next_look = self._clock.monotonic() + LOOK_SECONDS
+        if fresh or owned != self._reading:
+            self._silent = self._begin(owned, fresh, topics)
+        self._doubtful = bool(owned) and not self._reading
+        self.state = "reading" if self._reading else "broker" if owned else "topics"
+        pause = DOUBTFUL_LOOK_SECONDS if self._doubtful else LOOK_SECONDS
+        self._next_look = self._clock.monotonic() + pause
 
     def _other_topic(self, partition: Partition, topics: Topics) -> bool:
         identity = topics.topics[partition[0]].identity
         known = self.positions[partition].topic_id if partition in self.positions else None
         return identity is not None and identity != known
 
-    def _begin(self, owned: set[Partition], fresh: set[Partition], topics: Topics) -> bool:
-        """Read `owned`; `fresh` only after it is known that nothing was missed. False = ask again soon."""
+    def _begin(self, owned: set[Partition], fresh: set[Partition], topics: Topics) -> set[Partition]:
+        """Read `owned`; `fresh` only after it is known that nothing was missed. Those that are left for later, because
+        the broker does not say enough of them. Raises `TierError`.
+        """
         if self._config.kafka.share:  # another runner may have read them meanwhile
             self.positions |= self._positions_kept.load()
         identities = {p: topics.topics[p[0]].identity for p in fresh}
-        ends: dict[Partition, tuple[int, int]] = {}
-        for partition in sorted(fresh):
-            found = self._log.ends(partition)
-            if found is None:
-                return False
-            ends[partition] = found
-        doubts = self._doubts(identities, ends)
-        if doubts is None:
-            return False
+        ends = self._ends(fresh)
+        doubts, silent = self._doubts(identities, ends)
+        silent |= fresh - set(ends)
         placed: dict[Partition, Position] = {}
-        for partition in fresh:
+        for partition in fresh - silent:
             position, identity = self.positions.get(partition), identities[partition]
             if position is None or partition in doubts:
                 offset = ends[partition][1 if self._config.kafka.start == "end" else 0]
@@ -195,15 +192,28 @@ class Runner:
             self._move_all(doubts)
         self._positions_kept.save(placed)
         self.positions |= placed
-        self._log.begin({partition: self.positions[partition].offset for partition in owned})
-        self._reading = owned
-        return True
+        self._reading = owned - silent
+        self._log.begin({partition: self.positions[partition].offset for partition in self._reading})
+        return silent
+
+    def _ends(self, partitions: set[Partition]) -> dict[Partition, tuple[int, int]]:
+        """As many as are told in a second: those that were silent before are asked last."""
+        found: dict[Partition, tuple[int, int]] = {}
+        end = self._clock.monotonic() + LOOK_SECONDS
+        for partition in sorted(partitions, key=lambda one: (one in self._silent, one)):
+            ends = self._log.ends(partition)
+            if ends is not None:
+                found[partition] = ends
+            elif self._clock.monotonic() >= end:
+                break
+        return found
 
     def _doubts(
         self, identities: Mapping[Partition, str | None], ends: Mapping[Partition, tuple[int, int]]
-    ) -> dict[Partition, Doubt] | None:
-        """Of which partitions it is not known what was missed; None = the broker does not answer all."""
+    ) -> tuple[dict[Partition, Doubt], set[Partition]]:
+        """Of which partitions it is not known what was missed; and of which not even that."""
         found: dict[Partition, Doubt] = {}
+        silent: set[Partition] = set()
         marks: dict[Partition, int] = {}
         for partition, (low, high) in ends.items():
             position = self.positions.get(partition)
@@ -211,20 +221,19 @@ class Runner:
             if why is Doubt.SHORTER:  # a new leader may not know yet what it has
                 since = self._short_since.setdefault(partition, self._clock.monotonic())
                 if self._clock.monotonic() < since + SHORT_SECONDS:
-                    return None
+                    silent.add(partition)
+                    continue
             self._short_since.pop(partition, None)
             if why is not None:
                 found[partition] = why
             elif position is not None and position.mark is not None:
                 marks[partition] = position.mark[0]
         firsts = self._log.first_from(marks) if marks else {}
-        if set(firsts) < set(marks):
-            return None
         for partition, first in firsts.items():
             why = doubt_by_mark(self.positions[partition], identities[partition], first)
             if why is not None:
                 found[partition] = why
-        return found
+        return found, silent | (set(marks) - set(firsts))
 
     def _move_all(self, doubts: Mapping[Partition, Doubt]) -> None:
         """What was missed is not known: all tables of these topics move. Raises `TierError`."""

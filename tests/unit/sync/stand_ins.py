@@ -162,6 +162,7 @@ class FakeLog:
         self.logs: dict[Partition, list[Message]] = {}
         self.lows: dict[Partition, int] = {}
         self.away = False
+        self.leaderless: set[Partition] = set()
         self.deaf = 0
         """So many questions for single messages get no answer."""
         self.reading: dict[Partition, int] = {}
@@ -203,7 +204,11 @@ class FakeLog:
 
     def ends(self, partition: Partition) -> tuple[int, int] | None:
         log = self.logs.get(partition)
-        return None if self.away or log is None else (self.lows.get(partition, 0), len(log))
+        return (
+            None
+            if self.away or log is None or partition in self.leaderless
+            else (self.lows.get(partition, 0), len(log))
+        )
 
     def ends_known(self, partition: Partition) -> int | None:
         return len(self.logs[partition]) if partition in self.logs else None

@@ -231,6 +231,8 @@ class TestAnotherLog:
         bench.log.break_off()
         bench.log.deaf = 3
         bench.steps(3)
+        assert bench.runner.state == "broker"
+        bench.steps(3)
         assert bench.runner.state == "reading"
         bench.log.write(event(2, "d", {"id": 5}, lsn=1005))
         bench.steps(1)
@@ -306,6 +308,29 @@ def test_new_partitions_are_read_and_what_was_missed_of_them_moves() -> None:
     bench.log.write(event(0, "d", {"id": 1}, partition=2))
     bench.steps()
     assert bench.server.moves("row products 1") == 1
+
+
+def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    bench = Bench({PRODUCTS: 2})
+    bench.log.leaderless = {PLACE}
+    bench.steps(2)
+    assert bench.runner.state == "reading"
+    bench.log.write(event(0, "d", {"id": 1}, partition=1), event(0, "d", {"id": 2}))
+    bench.steps()
+    assert (bench.server.moves("row products 1"), bench.server.moves("row products 2")) == (1, 0)
+    moves = bench.server.moves("table products")
+    bench.log.leaderless = set()
+    bench.steps(2)
+    assert bench.server.moves("table products") == moves + 1
+    bench.log.break_off()
+    bench.log.leaderless = {(PRODUCTS, 1)}
+    bench.log.write(event(1, "d", {"id": 3}), event(1, "d", {"id": 4}, partition=1))
+    bench.steps(2)
+    assert (bench.server.moves("row products 3"), bench.server.moves("row products 4")) == (1, 0)
+    bench.log.leaderless = set()
+    bench.steps(2)
+    assert bench.server.moves("row products 4") == 1
+    assert bench.server.moves("table products") == moves + 1
 
 
 def test_a_mapping_that_changed_moves_its_table(bench: Bench) -> None:
