@@ -39,9 +39,9 @@ def until(wanted: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None
 class Stage:
     """All of it, and what a reader would ask."""
 
-    def __init__(self, folder: Path, broker: Broker, url: str) -> None:
-        self.folder, self.broker = folder, broker
-        self.url = url
+    def __init__(self, folder: Path, broker: Broker, server: servers.Server) -> None:
+        self.folder, self.broker, self.server = folder, broker, server
+        self.url = url = f"valkey://127.0.0.1:{server.port}"
         secret = os.urandom(32)
         key = folder / "realm.key"
         key.touch(0o600)
@@ -157,7 +157,7 @@ def stage(folder: Path) -> Iterator[Stage]:
         broker = Broker(folder / "broker")
         with servers.server(folder / "valkey") as server:
             broker.start()
-            made = Stage(folder, broker, f"valkey://127.0.0.1:{server.port}")
+            made = Stage(folder, broker, server)
             try:
                 yield made
             finally:

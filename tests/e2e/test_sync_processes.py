@@ -142,3 +142,26 @@ def test_a_broker_that_is_not_there_yet(made: Stage) -> None:
     made.broker.start()
     made.make_topic()
     made.await_reading()
+
+
+@pytest.mark.slow
+def test_a_shared_tier_that_is_paused_and_one_that_forgets_all(made: Stage) -> None:
+    made.make_topic()
+    made.start()
+    made.await_reading()
+    before = made.edition(1)
+    made.server.pause()
+    made.change(1)
+    made.server.resume()
+    until(lambda: made.edition(1) != before)
+
+    before = made.edition(2)
+    made.server.kill()
+    made.change(3)
+    made.server.start()
+    made.server.await_answer()
+    until(lambda: any(one.report.positions for one in made.seen()))
+    assert made.edition(2) != before
+    before = made.edition(4)
+    made.change(4)
+    until(lambda: made.edition(4) != before)
