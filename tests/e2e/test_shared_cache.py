@@ -20,11 +20,12 @@ from mmcache import Cache, Prompt, Row
 from mmcache.cli.app import run
 from mmcache.lab.servers import Elsewhere, Server, ask, choose, server
 from mmcache.model.errors import AssetError, SettingsError
-from mmcache.model.event import Failed, MissReason
+from mmcache.model.event import Failed, MissReason, Refused
 from mmcache.model.key import Key
 from mmcache.model.void import VoidKey
 from mmcache.rows import RowIds
 from mmcache.settings import SharedSettings
+from mmcache.tiers.valkey import ValkeyTier
 from mmcache.tiers.valkey.editions import ANEW, Change, Publisher
 
 SECRET = bytes(range(32))
@@ -450,3 +451,46 @@ def test_a_cache_opens_and_serves_while_no_server_is_there(tmp_path: Path) -> No
         assert isinstance(key(cache, rows=PRODUCT), VoidKey)
         encode = cache.wrap(str.upper, modality="text", signature="upper 1")
         assert encode.row(PRODUCT, lambda: "shoe") == "SHOE"
+
+
+def documented_rights(name: str, password: str, prefix: str) -> str:
+    """What the documentation says that a tenant's user needs, as an ACL rule."""
+    text = ValkeyTier.__doc__ or ""
+    rule = text.split("commands::")[1].split("The last line")[0].replace("\\", " ")
+    words = " ".join(rule.split()).replace("user NAME ", "").replace("PASSWORD", password).replace("PREFIX", prefix)
+    return words.replace("NAME", name)
+
+
+def test_a_tenant_of_a_server_has_all_of_a_cache_within_its_prefix_and_nothing_beyond(tmp_path: Path) -> None:
+    try:
+        choose()
+    except AssetError as error:
+        pytest.skip(str(error))
+    rights = documented_rights("acme", "pw", "acme:")
+    with server(tmp_path / "server", users={"acme": rights}) as valkey, ExitStack() as ends:
+        at = f"valkey://acme:pw@127.0.0.1:{valkey.port}"
+        one, other = (
+            ends.enter_context(Cache(tmp_path / name, shared=f"{at}?prefix=acme:", secret=SECRET))
+            for name in ("one", "other")
+        )
+        one.put(key(one), "old")
+        one.flush()
+        assert other.get(key(other)) == "old"
+        one.invalidate(key(one))
+        forgets(other)
+        before = key(one, rows=PRODUCT)
+        publisher(one).apply([Change(IDS.group("products", (42,), "text"), 1)])
+        until(lambda: key(one, rows=PRODUCT) != before)
+        one.ask(Prompt("?", documents=["page"]), lambda prompt: "answer", model="m")
+        one.changed("document", "page")
+        encode = one.rollout("model", {"v1": str.upper, "v2": str.lower}, modality="text")
+        encode.canary("v2", percent=100)
+        assert encode("Abc") == "abc"
+        encode.promote()
+        for cache in (one, other):
+            assert not [event for event in cache.events.recent() if isinstance(event, Failed | Refused)]
+        beyond = ends.enter_context(Cache(tmp_path / "beyond", shared=f"{at}?prefix=other:", secret=SECRET))
+        assert beyond.get_or_compute(key(beyond), lambda: "computed") == "computed"
+        assert beyond.stats().miss_reasons == {"denied": 1}
+        beyond.flush()
+        assert not ask(valkey.port, "KEYS", "other:*")
