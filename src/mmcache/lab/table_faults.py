@@ -35,8 +35,8 @@ class FaultsTable(Table):
         "may be on two nodes, and a lookup of a key whose drop is owed may wait while another thread tries that drop: "
         "so `split` misses its target. `heals`: seconds from mending (from the fault, where nobody mends) until every "
         "block is found again. `agrees`: until another host, which keeps blocks in its memory, has nothing that was "
-        "replaced or invalidated. The reasons of the misses are in faults.csv, and in docs/reference/failure-modes.md, which is "
-        "made from it."
+        "replaced or invalidated. The reasons of the misses are in faults.csv, and in docs/reference/failure-modes.md, "
+        "which is made from it."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0, 1)
 
