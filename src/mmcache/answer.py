@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from mmcache.codecs.structure import Structures
 from mmcache.compare import difference
 from mmcache.events import Events
-from mmcache.fill import Fill, same
+from mmcache.fill import Fill, in_thread, same
 from mmcache.lookup import Lookup
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
@@ -152,7 +152,8 @@ class Answers:
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
-        return self._checked(key, look, (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0], ttl, then)
+        value, _ = await self._fill.timed_async(compute, tenant=self._tenant(key))
+        return await in_thread(partial(self._checked, key, look, value, ttl, then))
 
     async def _look_up_async(self, key: Key) -> Lookup:
         """Memory in place; what may block, in a thread."""

@@ -111,26 +111,26 @@ class Fill:
 
         found: list[Make] = []
         steps = self.claim(flight, found)
-        while (pause := await self._step(flight, steps)) is not None:
+        while (pause := await self.claiming(flight, partial(next, steps, None))) is not None:
             with lent():
                 await asyncio.sleep(pause)
         if found:
             return found[0]
         with leading(flight), Released(self._claims, flight) as claim:
             value, seconds = await self.timed_async(compute, tenant=scope.tenant)
-            return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
+            return await self.keep_async(flight, scope, value, seconds, ttl, claim.hand_over())
 
     @staticmethod
-    async def _step(flight: Flight, steps: Iterator[float]) -> float | None:
-        """One step of `claim`, in a thread: it asks tiers that may be slow. None = it has ended. Who is cancelled
-        meanwhile gives back what that step claims."""
+    async def claiming(flight: Flight, step: Callable[[], T]) -> T:
+        """Do something that may claim `flight`, in a thread: it asks tiers that may be slow. Who is cancelled meanwhile
+        gives back what it claims."""
         import asyncio
 
-        step = asyncio.ensure_future(_in_thread(partial(next, steps, None)))
+        claimed = asyncio.ensure_future(in_thread(step))
         try:
-            return await asyncio.shield(step)
+            return await asyncio.shield(claimed)
         except asyncio.CancelledError:
-            step.add_done_callback(lambda _: flight.release())
+            claimed.add_done_callback(lambda _: flight.release())
             raise
 
     # Many keys ------------------------------------------------------------------------------------------------------
@@ -245,6 +245,13 @@ class Fill:
             self._store.forget([key])
         return make
 
+    async def keep_async(
+        self, flight: Flight, scope: Scope, value: object, seconds: float, ttl: float | None, done: Callable[[], None]
+    ) -> Make:
+        """The async twin of `keep`: in a thread where there are tiers that may be slow."""
+        keep = partial(self.keep, flight, scope, value, seconds, ttl, done)
+        return await in_thread(keep) if self._store.lower else keep()
+
     def follow(self, flight: Flight) -> Make | None:
         """Wait for a flight led elsewhere: its maker, None (leader gave up: try again) or `ALONE` (compute)."""
         with self._flights.waiting(flight, blocking=True) as allowed:
@@ -292,7 +299,7 @@ class Fill:
             if inspect.iscoroutinefunction(compute):
                 value = await compute()
             else:
-                value = await _in_thread(in_own_thread(compute))
+                value = await in_thread(in_own_thread(compute))
                 if inspect.isawaitable(value):
                     value = await value
             seconds = time.perf_counter() - started
@@ -316,7 +323,7 @@ def ALONE() -> NoReturn:  # noqa: N802 - a marker, never called
     raise AssertionError("ALONE is a marker")
 
 
-async def _in_thread(compute: Callable[[], T]) -> T:
+async def in_thread(compute: Callable[[], T]) -> T:
     """Run `compute` in a thread of its own. Not in the loop's pool: followers that block there would starve it."""
     import asyncio
 

@@ -27,8 +27,8 @@ class _Refresh:
     """One attempt. `make` gives what the caller gets."""
 
     make: Make
-    led: tuple[Flight, Released] | None = None
-    """The flight that this caller leads, and its claim; None = another caller or process is at it."""
+    flight: Flight | None = None
+    """What this caller leads; None = another caller is at it."""
     new: bool = False
     """`make` gives a newer value than the one that was looked up."""
 
@@ -49,10 +49,10 @@ class Revalidation:
     def run(self, key: Key, scope: Scope, look: Lookup, compute: Callable[[], object], ttl: float | None) -> Make:
         """The maker of a new value where this caller is the one to compute it, else of the one that is there."""
         with self._attempt(key, look) as attempt:
-            if attempt.led is not None:
-                value, seconds = self._fill.timed(compute, tenant=scope.tenant)
-                flight, claim = attempt.led
-                attempt.make, attempt.new = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over()), True
+            if (flight := attempt.flight) is not None and (done := self._claim(key, look, attempt)) is not None:
+                with _given_back(done):
+                    value, seconds = self._fill.timed(compute, tenant=scope.tenant)
+                attempt.make, attempt.new = self._fill.keep(flight, scope, value, seconds, ttl, done), True
         return attempt.make
 
     async def run_async(
@@ -60,10 +60,14 @@ class Revalidation:
     ) -> Make:
         """The async twin of `run`."""
         with self._attempt(key, look) as attempt:
-            if attempt.led is not None:
-                value, seconds = await self._fill.timed_async(compute, tenant=scope.tenant)
-                flight, claim = attempt.led
-                attempt.make, attempt.new = self._fill.keep(flight, scope, value, seconds, ttl, claim.hand_over()), True
+            if (flight := attempt.flight) is None:
+                return attempt.make
+            done = await self._fill.claiming(flight, lambda: self._claim(key, look, attempt))
+            if done is not None:
+                with _given_back(done):
+                    value, seconds = await self._fill.timed_async(compute, tenant=scope.tenant)
+                attempt.make = await self._fill.keep_async(flight, scope, value, seconds, ttl, done)
+                attempt.new = True
         return attempt.make
 
     @contextmanager
@@ -74,11 +78,9 @@ class Revalidation:
         if not leads:
             yield attempt
             return
+        attempt.flight = flight
         try:
-            claimed = self._claims is None or self._claims.acquire(key)
-            with leading(flight), Released(self._claims if claimed else None, flight) as claim:
-                if claimed and not self._renewed(key, look, attempt):
-                    attempt.led = flight, claim
+            with leading(flight):
                 yield attempt
         except Exception as error:
             self._flights.fail(flight, error)
@@ -93,6 +95,13 @@ class Revalidation:
             self._flights.land(flight, attempt.make)
         else:  # who came meanwhile may not be served what is there: since the lookup it may have been invalidated
             self._flights.abandon(flight)
+
+    def _claim(self, key: Key, look: Lookup, attempt: _Refresh) -> Callable[[], None] | None:
+        """Gives the claim back under which this caller computes; None = another process is at it, or has done it."""
+        assert attempt.flight is not None
+        claimed = self._claims is None or self._claims.acquire(key)
+        with Released(self._claims if claimed else None, attempt.flight) as claim:
+            return claim.hand_over() if claimed and not self._renewed(key, look, attempt) else None
 
     def _gone(self, look: Lookup) -> bool:
         """Whether what was found may not even be served stale any more: computing, and failing, may take long."""
@@ -110,3 +119,13 @@ class Revalidation:
         yield from self._store.find_near([key], counted=False)
         for tier in self._store.lower:
             yield from self._store.find_below(tier, [key])
+
+
+@contextmanager
+def _given_back(claim: Callable[[], None]) -> Iterator[None]:
+    """What is raised inside gives the claim back."""
+    try:
+        yield
+    except BaseException:
+        claim()
+        raise
