@@ -17,11 +17,16 @@ class Changes:
         self._when: dict[Key, int] = {}
         self.now = 0
         """Counts changes; a reader notes it before it reads."""
+        self._all = 0
+        """When any of them may have changed."""
 
-    def mark(self, keys: Iterable[Key]) -> None:
-        """`keys` change now."""
+    def mark(self, keys: Iterable[Key] | None) -> None:
+        """`keys` change now; None = nobody knows which."""
         with self._lock:
-            for key in keys:
+            if keys is None:
+                self.now += 1
+                self._all = self.now
+            for key in keys or ():
                 self.now += 1
                 self._when.pop(key, None)
                 self._when[key] = self.now
@@ -31,4 +36,6 @@ class Changes:
     def since(self, key: Key, then: int) -> bool:
         """Whether `key` may have changed after `then`."""
         when = self._when.get(key)
+        if self._all > then:
+            return True
         return when > then if when is not None else self.now - then > self._capacity

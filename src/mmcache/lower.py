@@ -46,6 +46,9 @@ class Lower:
     shared: Shared | None = None
     closers: list[Callable[[], None]] = field(default_factory=list)
     """What else the cache closes, first of all."""
+    early: list[Event] | None = field(default_factory=list)
+    """What happened before there was anybody to tell; None = there is."""
+    tell: Callable[[Event], None] = lambda event: None
 
     @classmethod
     def open(
@@ -68,7 +71,12 @@ class Lower:
         wanted = SharedSettings(shared) if isinstance(shared, str) else shared
 
         def emit(event: Event) -> None:
-            upstairs().emit(event)
+            if lower.early is None:
+                upstairs().emit(event)
+            else:
+                lower.early.append(event)
+
+        lower.tell = emit
 
         def catch_up() -> int:
             return upstairs().catch_up()
@@ -89,7 +97,7 @@ class Lower:
             try:
                 lower.shared = Shared(
                     wanted, secret, folder=None if broadcast is None else root, clock=clock, emit=emit,
-                    catch_up=catch_up,
+                    catch_up=catch_up, memory=None if root is None else root / "news",
                     hear=lambda keys: upstairs().hear(keys), heard=heard,
                     sequence=(lambda: 0) if broadcast is None else (lambda: broadcast.sequence[0]),
                 )  # fmt: skip
@@ -125,7 +133,10 @@ class Lower:
             self.shared.tell_sources(sources)
 
     def start(self) -> None:
-        """The cache is whole: begin to hear other hosts."""
+        """The cache is whole: say what happened before, and begin to hear other hosts."""
+        early, self.early = self.early, None
+        for event in early or ():
+            self.tell(event)
         if self.shared is not None:
             self.shared.news.start()
 

@@ -8,30 +8,38 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from mmcache import forks
 from mmcache.forks import Lock
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.model.clock import Clock
 from mmcache.model.errors import SettingsError, TierError
 from mmcache.model.event import Event, Failed, MissReason
+from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.rows import Row, RowIds
 from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request
 from mmcache.tiers.valkey.editions import Editions
 from mmcache.tiers.valkey.feed import Feed, News
+from mmcache.tiers.valkey.fence import UNCONDITIONAL
 from mmcache.tiers.valkey.names import Names
 from mmcache.tiers.valkey.news import NewsReader
 from mmcache.tiers.valkey.realm import same_secret
+from mmcache.tiers.valkey.record import CREATED_AT, when
 from mmcache.tiers.valkey.tier import ValkeyTier
 from mmcache.tiers.write_behind import WriteBehind
 
 MOST_UNTOLD = 65_536
 """Invalidated keys that wait until the server can be told; beyond, all hosts forget everything instead."""
+MOST_UNPROVEN = 16_384
+"""Puts that may yet turn out to have arrived after another host's drop: the newest are remembered."""
 _ORIGIN_BYTES = 8
 
 
 class Shared:
     """All of it, wired. `Spread.Elsewhere`."""
+
+    fork_order = 6
 
     def __init__(
         self,
@@ -39,6 +47,7 @@ class Shared:
         secret: bytes,
         *,
         folder: Path | None,
+        memory: Path | None,
         clock: Clock,
         emit: Callable[[Event], None],
         catch_up: Callable[[], int],
@@ -46,8 +55,9 @@ class Shared:
         hear: Callable[[Sequence[Key] | None], None],
         heard: Callable[[Collection[bytes] | None], None],
     ) -> None:
-        """folder: where the disk tier is, whose processes tell one another; None = there is none. `hear(keys)`: other
-        hosts invalidated them, None = any. `heard(sources)`: what answers rest on has changed, likewise.
+        """folder: where the disk tier is, whose processes tell one another; None = there is none. memory: the file that
+        keeps how far the news were read; None = none. `hear(keys)`: other hosts invalidated them, None = any.
+        `heard(sources)`: what answers rest on has changed, likewise.
 
         Waits for one timeout at most. Raises `SettingsError` where caches of another secret share the prefix.
         """
@@ -58,19 +68,24 @@ class Shared:
         self.claims = self.valkey.claims
         self.tier = WriteBehind(
             self.valkey, backlog_bytes=settings.backlog_bytes, emit=emit, clock=clock, catch_up=catch_up,
-            sequence=sequence, mark=self.valkey.tokens.mark,
+            sequence=sequence, mark=self._mark,
         )  # fmt: skip
         self._names = Names(self.client.address.prefix)
-        self._origin = _origin(folder)
-        self._feed = Feed(self.client, self._origin)
+        self._alone = folder is None
+        self._feed = Feed(self.client, _origin(folder))
         self._untold: set[Key] = set()
+        self._undropped: set[Key] = set()
+        """What the server may still have, in spite of a drop; told already, and once more when it is dropped."""
+        self._unproven: dict[Key, float] = {}
+        """When what was put without a token was created: nobody else can keep that from arriving after a drop."""
         self._lock = Lock()
         self.news = NewsReader(
             self.client, settings, self._feed, clock=clock, on_news=self._on_news, on_gap=self._on_gap, emit=emit,
-            on_heard=self._tell_the_untold, memory=None if folder is None else folder / "news",
+            on_heard=self._tell_the_untold, memory=memory,
         )  # fmt: skip
         self._editions = Editions(self.client, self.news.heard, clock)
         self._ids = RowIds(secret)
+        forks.join(self)
 
     def _require_same_secret(self, secret: bytes) -> None:
         prefix = self.client.address.prefix
@@ -95,13 +110,10 @@ class Shared:
     def tell(self, keys: Sequence[Key], undropped: Collection[Key]) -> None:
         """Make all other hosts forget `keys`; what cannot be told now is told as soon as the server is heard again."""
         with self._lock:
-            self._untold.update(undropped)
-            late = bool(self._untold)
-            if late:
+            self._undropped.update(undropped)
+            if self._untold:  # the server was not there just now: `_tell_the_untold` sees to them all
                 self._untold.update(keys)
-        if late:
-            self._tell_the_untold()
-            return
+                return
         try:
             self._feed.tell(keys=keys)
         except TierError as error:
@@ -115,23 +127,53 @@ class Shared:
 
     def _tell_the_untold(self) -> None:
         with self._lock:
-            keys, self._untold = self._untold, set()
-        if not keys:
+            untold, self._untold = self._untold, set()
+            undropped, self._undropped = self._undropped, set()
+        if not untold and not undropped:
             return
+        keys = untold | undropped
         try:
             self.valkey.drop(keys)
+        except TierError:  # said when it was first tried; a node that is gone keeps nobody from hearing of the others
+            with self._lock:
+                self._undropped |= keys
+            keys = untold
+        try:
             if len(keys) > MOST_UNTOLD:
                 self._feed.tell_of_a_gap()
-            else:
+            elif keys:
                 self._feed.tell(keys=list(keys))
-        except TierError:  # said when it was first tried
+        except TierError:
             with self._lock:
                 self._untold |= keys
+
+    def _mark(self, frame: Frame) -> Frame:
+        marked = self.valkey.tokens.mark(frame)
+        if self.valkey.tokens.of(marked) == UNCONDITIONAL:
+            with self._lock:
+                self._unproven.pop(frame.key, None)
+                self._unproven[frame.key] = frame.header.created
+                if len(self._unproven) > MOST_UNPROVEN:
+                    del self._unproven[next(iter(self._unproven))]
+        return marked
+
+    def outlived(self, keys: Sequence[Key] | None) -> list[Key]:
+        """See `Elsewhere`."""
+        with self._lock:
+            wanted = self._unproven if keys is None else self._unproven.keys() & set(keys)
+            mine = {key: self._unproven.pop(key) for key in list(wanted)}
+        heads = [self._names.head(key) for key in mine]
+        replies = self.client.ask([Request(at, ("GETRANGE", at, CREATED_AT, CREATED_AT + 7)) for at in heads])
+        return [
+            key
+            for (key, created), reply in zip(mine.items(), replies, strict=True)
+            if isinstance(reply, Down | Refusal) or bytes(reply) == when(created)
+        ]
 
     def _on_news(self, news: News) -> None:
         if news.sources:
             self._editions.forget(news.sources)
-        if news.origin != self._origin:  # who told has dropped it for all processes of its machine
+        if news.origin != self._feed.origin:  # who told has dropped it for all processes of its machine
             if news.keys:
                 self._hear(news.keys)
             if news.answers:
@@ -157,8 +199,20 @@ class Shared:
 
     def close(self) -> None:
         """After the tier, and after the news: close the connections."""
+        with self._lock:
+            self._untold |= self._undropped  # which the tier has dropped as it was closed, if it could
         self._tell_the_untold()
+        if self._untold:
+            self._emit(Failed("news", f"other hosts were never told of {len(self._untold)} invalidated blocks"))
         self.client.close()
+
+    def before_fork(self) -> None:
+        """See `forks`."""
+
+    def after_fork(self, child: bool) -> None:
+        """Without a folder there is nothing but the news between the child and its parent."""
+        if child and self._alone:
+            self._feed.origin = secrets.token_bytes(_ORIGIN_BYTES)
 
 
 def _origin(folder: Path | None) -> bytes:

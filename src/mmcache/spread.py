@@ -31,6 +31,10 @@ class Elsewhere(Protocol):
     def holds(self, key: Key) -> bool:
         """Whether they may have read a value of `key`."""
 
+    def outlived(self, keys: Sequence[Key] | None) -> list[Key]:
+        """Of `keys`, which they have dropped (None = any): those of which the shared tier has what this process put,
+        since that came after the drop."""
+
     def tell(self, keys: Sequence[Key], undropped: Collection[Key]) -> None:
         """Make them forget `keys`. Never raises: what cannot be told now is told later, and so is what the shared tier
         has failed to drop, when it has: or they would read it there again."""
@@ -99,12 +103,12 @@ class Spread:
             except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; the debt is remembered
                 self._owed[id(tier)].add(lost)
                 self._emit(Failed(tier.name, f"drop failed: {error!r}"))
-        self._changes.mark(lost)  # again: a reader may have promoted what it read before the tiers below forgot it
-        self._memory.drop(lost)
+        self._drop_from_memory(lost, keys)  # again: a reader may have promoted what the tiers below still had
         for done in released:
             done()
-        if made:
-            self._invalidate([*made])
+        late = [] if self._elsewhere is None else self._elsewhere.outlived(keys)
+        if made or late:
+            self._invalidate([*made, *late])
 
     def _forget_in_memory(self, keys: Sequence[Key] | None) -> tuple[list[Key], set[Key]]:
         """What is forgotten, and which of it was made from `keys`.
@@ -114,10 +118,15 @@ class Spread:
         references = self._references
         made = references.parents() if keys is None else references.reach(keys).difference(keys)
         self._doom(None if keys is None else [*keys, *made])
-        lost = [*keys, *made] if keys is not None else [held.key for held in self._memory.scan()]
-        self._changes.mark(lost)
+        return self._drop_from_memory([*(keys or ()), *made], keys), set(made)
+
+    def _drop_from_memory(self, lost: list[Key], keys: Sequence[Key] | None) -> list[Key]:
+        """`lost`, or all where nobody knows the `keys`; and what is being read may not come back."""
+        self._changes.mark(None if keys is None else lost)
+        if keys is None:
+            lost = [held.key for held in self._memory.scan()]
         self._memory.drop(lost)
-        return lost, set(made)
+        return lost
 
     def _forget_on_its_way(self, keys: list[Key] | None, released: list[Callable[[], None]]) -> set[Key]:
         """Of what is written behind; which may have been written already."""
@@ -147,7 +156,11 @@ class Spread:
     def to_hosts(self, keys: Sequence[Key]) -> None:
         """Make every other host forget `keys`."""
         if (elsewhere := self._elsewhere) is not None:
-            elsewhere.tell(keys, self._owed[id(elsewhere.tier)].settle(keys))
+            tier = elsewhere.tier
+            undropped = self._owed[id(tier)].settle(keys)
+            if isinstance(tier, WriteBehind):  # and older values of what it refused
+                undropped |= tier.owed.settle(keys)
+            elsewhere.tell(keys, undropped)
 
     def replaces(self, key: Key) -> bool:
         """Whether others may hold an older value of `key`."""

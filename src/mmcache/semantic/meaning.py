@@ -73,7 +73,10 @@ class Meaning:
     @classmethod
     def open(cls, cache: Cache, semantic: Semantic | None) -> Meaning:
         """With the ledger in the cache's folder. Raises `TierError`, `FormatVersionError`, `UnversionedModelError`."""
-        return cls(cache, semantic, Ledger(cache.root))
+        ledger = Ledger(cache.root)
+        if cache.root is None and cache.below.shared is not None:  # what it knows ends with it, the answers do not
+            ledger.renew()
+        return cls(cache, semantic, ledger)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ LENGTH = 10_000
 """About so many entries are kept; who has missed more forgets everything."""
 AT_ONCE = 256
 """Keys or sources in one entry."""
+READ_AT_ONCE = 256
+"""Entries."""
 _NAME_BYTES = 8
 _KEY_BYTES = 48
 _SOURCE_BYTES = 16
@@ -65,7 +67,7 @@ class Feed:
     """Tells the news, and parses them."""
 
     def __init__(self, client: Client, origin: bytes) -> None:
-        self._client, self._origin = client, origin
+        self._client, self.origin = client, origin
         self.key = client.address.prefix.encode() + b"{news}"
 
     def tell(self, *, keys: Sequence[Key] = (), sources: Sequence[bytes] = (), answers: Sequence[bytes] = ()) -> None:
@@ -79,7 +81,7 @@ class Feed:
         self._append([b"", b"", b""], break_off=b"!")
 
     def _append(self, parts: Sequence[bytes], break_off: bytes = b"") -> None:
-        arguments: list[int | bytes] = [LENGTH, secrets.token_bytes(_NAME_BYTES), self._origin, *parts, break_off]
+        arguments: list[int | bytes] = [LENGTH, secrets.token_bytes(_NAME_BYTES), self.origin, *parts, break_off]
         (reply,) = self._client.ask([Request(self.key, _TELL.words([self.key], arguments))])
         if isinstance(reply, Refusal | Down):
             raise TierError(f"other hosts were not told of a change: {reply}")
@@ -95,10 +97,10 @@ class Feed:
         """What to ask for the last entry."""
         return ("EVAL", _LAST, 1, self.key, secrets.token_bytes(_NAME_BYTES))
 
-    def read_command(self, place: Place, block_ms: int | None, count: int = 256) -> tuple[str | bytes | int, ...]:
+    def read_command(self, place: Place, block_ms: int | None) -> tuple[str | bytes | int, ...]:
         """What to ask for the entries after `place`; the server waits for one for so long, None = not at all."""
         wait = () if block_ms is None else ("BLOCK", block_ms)
-        return ("XREAD", "COUNT", count, *wait, "STREAMS", self.key, place.id)
+        return ("XREAD", "COUNT", READ_AT_ONCE, *wait, "STREAMS", self.key, place.id)
 
     @staticmethod
     def entries(reply: Any) -> list[News]:

@@ -14,8 +14,8 @@ from mmcache.model.clock import Clock
 from mmcache.model.errors import TierError
 from mmcache.model.event import Event, Failed
 from mmcache.settings import SharedSettings
-from mmcache.tiers.valkey.client import Client, Down, Listener, Refusal
-from mmcache.tiers.valkey.feed import Feed, News, Place
+from mmcache.tiers.valkey.client import Client, Down, Listener, Refusal, Request
+from mmcache.tiers.valkey.feed import READ_AT_ONCE, Feed, News, Place
 from mmcache.tiers.valkey.watch import asleep
 
 _MAGIC = b"MMCN\x01"
@@ -86,7 +86,23 @@ class NewsReader:
         return self._now() - (self._until - self._lease)
 
     def start(self) -> None:
-        """Begin to read, once."""
+        """Begin to read, once: from where the news are now, so that all that is looked up afterwards is heard of; or
+        from where they were left off, and what was told meanwhile is heard first. Waits for one timeout at most."""
+        if self._thread is None and not self._ended.is_set():
+            before = self._memory is not None and self._memory.exists()
+            if not before and self._place is None:
+                self._look()
+            self._begin_to_read()
+            if before:
+                self._met.wait(self._patience)
+
+    def _look(self) -> None:
+        (reply,) = self._client.ask([Request(self._feed.key, self._feed.last_command())])
+        if not isinstance(reply, Refusal | Down):  # else the thread goes on trying
+            with suppress(TierError):
+                self._place = Feed.last(reply)
+
+    def _begin_to_read(self) -> None:
         if self._thread is None and not self._ended.is_set():
             self._thread = threading.Thread(target=self._run, name="mmcache-news", daemon=True)
             self._thread.start()
@@ -141,7 +157,8 @@ class NewsReader:
                 self._until = sent + self._lease
             elif _number(last.id) <= _number(self._place.id):  # a failover, or the stream is gone
                 self._missed(last, sent)
-        self._met.set()
+        if self._now() < self._until:
+            self._met.set()
         self._keep_soon()
         self._on_heard()
 
@@ -153,7 +170,8 @@ class NewsReader:
                 return
             self._on_news(one)
             self._place = one.place
-        self._until = sent + self._lease
+        if len(news) < READ_AT_ONCE:  # else there may be more, and it is not known what they are about
+            self._until = sent + self._lease
 
     def _missed(self, place: Place, sent: float) -> None:
         self._until = float("-inf")
@@ -163,13 +181,11 @@ class NewsReader:
         self._place, self._until = place, sent + self._lease
 
     def _begin(self, listener: Listener) -> None:
-        """Where this host left off, or now."""
-        place = self._recalled()
-        if place is None:
-            place = self._last(listener)
-            self._place = self._kept = place
-            self._keep(force=True)
-        self._place = place
+        """Where this host left off, or now: what was looked up before now may be outdated."""
+        self._place = self._recalled()
+        if self._place is None:
+            sent = self._now()
+            self._missed(self._last(listener), sent)
 
     def _last(self, listener: Listener) -> Place:
         return Feed.last(self._asked(listener, self._feed.last_command()))
@@ -202,9 +218,9 @@ class NewsReader:
         if self._place != self._kept:
             self._keep()
 
-    def _keep(self, force: bool = False) -> None:
+    def _keep(self) -> None:
         place = self._place
-        if self._memory is None or place is None or (place == self._kept and not force):
+        if self._memory is None or place is None or place == self._kept:
             return
         draft = self._memory.with_name(f".{self._memory.name}.{os.getpid()}")
         with suppress(OSError):  # read again, then: harmless
@@ -227,7 +243,7 @@ class NewsReader:
             if ended:
                 self._ended.set()
             elif reading:
-                self.start()
+                self._begin_to_read()
 
 
 def _number(place: bytes) -> tuple[int, int]:

@@ -32,6 +32,8 @@ _FIXED = struct.Struct("<4sHHQ")
 _BODY = struct.Struct("<8sdd16s8sIH")
 _BODY_AT = _FIXED.size
 _NAMES_AT = _FIXED.size + _BODY.size
+CREATED_AT = _BODY_AT + struct.calcsize("<8sd")
+"""Where the time of creation is: 8 bytes, see `when`."""
 _decode_names = msgspec.msgpack.Decoder(tuple[str, str, str, str]).decode
 
 
@@ -85,6 +87,11 @@ class Record(msgspec.Struct, frozen=True):
         if math.isnan(until) or not 0 <= chunks <= MOST_CHUNKS or (chunks and not chunk_bytes):
             raise CorruptFrameError("a stored head tells a deadline or pieces that cannot be")
         return Record(machine, None if until == math.inf else until, created, chunk_id, chunks, chunk_bytes, length)
+
+
+def when(created: float) -> bytes:
+    """A time of creation as it stands in a head."""
+    return struct.pack("<d", created)
 
 
 def names_in(raw: Buffer) -> tuple[str, str, str, str]:
