@@ -148,7 +148,17 @@ def _title(one: Seen) -> str:
 def _facts(one: Seen) -> dict[str, object]:
     report, counts = one.report, one.report.counts
     heard = "its heartbeat topic is not read" if report.heard_seconds is None else f"{report.heard_seconds:.0f} s ago"
-    told = ("applied", "moved", "ignored", "repeated", "poison", "refreshed", "refresh_failed", "refresh_left_out")
+    told = (
+        "applied",
+        "moved",
+        "ignored",
+        "repeated",
+        "poison",
+        "stalls",
+        "refreshed",
+        "refresh_failed",
+        "refresh_left_out",
+    )
     return {
         "seen": f"{one.age:.0f} s ago",
         "lag": f"{report.lag} messages" + (f", {report.lag_seconds:.1f} s" if report.lag else ""),

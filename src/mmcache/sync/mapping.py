@@ -96,6 +96,9 @@ class SyncConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """So many replicas must have a change before it counts as applied."""
     on_poison: Literal["move", "skip"] = "move"
     """Whether a message that cannot be understood moves all that it may be about."""
+    stale_after: float | None = None
+    """Seconds: while the broker, or the connector's heartbeat, is silent for longer, all tables move so often. None =
+    what changes meanwhile is served until they are heard again."""
     resnapshot: Resnapshot | None = None
 
     @property
@@ -167,6 +170,8 @@ def _checked(found: SyncConfig) -> SyncConfig:
             raise SettingsError(f"kafka: options: {option} is set by mmcache, or by the fields beside `options`")
     if found.replicas < 0:
         raise SettingsError(f"replicas is 0 or more, not {found.replicas}")
+    if found.stale_after is not None and not found.stale_after > 0:
+        raise SettingsError(f"stale_after is a number of seconds above 0, not {found.stale_after}")
     if not found.tables:
         raise SettingsError("tables: name at least one")
     _ = found.settings

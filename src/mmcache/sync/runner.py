@@ -25,6 +25,7 @@ from mmcache.sync.mapping import SyncConfig, tables_of
 from mmcache.sync.moves import Mover
 from mmcache.sync.positions import Doubt, Partition, Position, Positions, doubt, doubt_by_mark, named, restarted
 from mmcache.sync.refresh import Refresher, Refreshes
+from mmcache.sync.stall import Stall
 from mmcache.sync.status import BEAT_SECONDS, Report, Status
 from mmcache.sync.versions import Database
 from mmcache.tiers.valkey.editions import ANEW, Change
@@ -72,6 +73,7 @@ class Runner:
         self._positions_kept = Positions(link.keeper.hash("positions"), config.kafka.group)
         self._dead, self._status = DeadLetters(link.keeper), Status(link.keeper)
         self._refreshes = Refreshes(refreshers or {})
+        self._stall = Stall(config.stale_after, self._clock.monotonic)
         self._name, self._started = name, self._clock.wall()
         self.positions: dict[Partition, Position] = {}
         self._databases_kept = link.keeper.hash("databases")
@@ -117,6 +119,7 @@ class Runner:
             now = self._clock.monotonic()
             if now >= self._next_look:
                 self._look()
+            self._mind_the_stall()
             if now >= self._next_beat:
                 self._beat()
             self._pause = 0.0
@@ -146,6 +149,20 @@ class Runner:
             mapped.note(self._config.tables)
         self._status.tidy()
         self._prepared = True
+
+    def _mind_the_stall(self) -> None:
+        """Raises `TierError`."""
+        ends = {partition: self._log.ends_known(partition) for partition in self._reading}
+        known = {partition: end for partition, end in ends.items() if end is not None}
+        if self._doubtful or not known or len(known) < len(ends):
+            self._stall.lose()
+        else:
+            offsets = {partition: self.positions[partition].offset for partition in known}
+            self._stall.see(known, offsets, self._interpreter.heard_ts)
+        if self._stall.due():
+            self._link.publisher.apply([change for table in self._config.tables for change in self._whole(table)])
+            self._stall.moved()
+            self._tell("nothing is heard of changes, so that all tables are moved, and will be until there is")
 
     # where to read
 
@@ -239,6 +256,7 @@ class Runner:
         """What was missed is not known: all tables of these topics move. Raises `TierError`."""
         # new partitions of a topic that was made anew are unknown too: that it was says more
         topics = {p[0]: why for p, why in sorted(doubts.items(), key=lambda one: one[1] is not Doubt.UNKNOWN)}
+        topics = {topic: why for topic, why in topics.items() if tables_of(topic, self._config.tables)}
         changes = moved_from(topics, self._mover, self._config.tables)
         for topic, why in topics.items():
             self._tell(f"{topic}: {EXPLAINED[why]}; all its tables are moved")
@@ -327,7 +345,11 @@ class Runner:
         now, behind = self._clock.wall(), self._lag()
         latest = max(self._latest.values(), default=None)
         heard = self._interpreter.heard_ts
-        counts = dict(self.counts) | {"refreshed": self._refreshes.done, "refresh_left_out": self._refreshes.left_out}
+        counts = dict(self.counts) | {
+            "stalls": self._stall.count,
+            "refreshed": self._refreshes.done,
+            "refresh_left_out": self._refreshes.left_out,
+        }
         return Report(
             runner=self._name, group=self._config.kafka.group, state=self.state, started=self._started, counts=counts,
             positions={f"{p[0]}/{p[1]}": position.offset for p, position in sorted(self.positions.items())

@@ -83,6 +83,8 @@ def test_shared_by_its_fields(tmp_path: Path) -> None:
         ('bootstrap: "localhost:9092"', 'bootstrap: ""', "bootstrap, topics and group"),
         ('shared: "valkey://localhost:6379?cluster=true"', "shared: {uri: x}", "fields of SharedSettings"),
         ("replicas: 1", "resnapshot: {topic: signals}", "resnapshot is either"),
+        ("replicas: 1", "stale_after: 0", "above 0"),
+        ("replicas: 1", "stale_after: .nan", "above 0"),
         ("replicas: 1", "on_poison: die", "Invalid enum value 'die'"),
         ("kafka:", "kafka: [", "no YAML"),
     ],

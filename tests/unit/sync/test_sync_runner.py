@@ -22,6 +22,7 @@ from mmcache.testing.clock import FakeClock
 
 ROW = {"id": 1, "photo": "a", "title": "t", "body": "b"}
 PLACE = (PRODUCTS, 0)
+HEARTBEAT = "__debezium-heartbeat.shop"
 
 
 class Bench:
@@ -356,6 +357,52 @@ def test_a_broker_that_is_away_is_waited_for(bench: Bench) -> None:
     bench.steps(3)
     assert bench.runner.state == "reading"
     assert bench.server.moves("row products 1") == 1
+
+
+class TestStall:
+    """While nothing is heard of changes, what is served is no older than the mapping allows."""
+
+    @pytest.fixture
+    def bench(self) -> Bench:
+        made = Bench({PRODUCTS: 1, HEARTBEAT: 1})
+        made.config = msgspec.structs.replace(made.config, stale_after=10.0)
+        made.started()
+        made.steps(3)
+        self.moves = made.server.moves("table products")
+        return made
+
+    def moved(self, bench: Bench, times: int) -> bool:
+        return bench.server.moves("table products") == self.moves + times
+
+    def test_a_broker_that_is_away(self, bench: Bench) -> None:
+        bench.log.away = True
+        bench.steps(3)
+        assert self.moved(bench, 0)
+        bench.steps(15)
+        assert self.moved(bench, 3)
+        bench.log.away = False
+        bench.steps(20)
+        assert self.moved(bench, 3)
+        assert bench.runner.report().counts["stalls"] == 3
+
+    def test_a_database_at_rest_is_none(self, bench: Bench) -> None:
+        bench.steps(20)
+        assert self.moved(bench, 0)
+
+    def test_a_connector_whose_heart_has_stopped(self, bench: Bench) -> None:
+        for beat in range(10):
+            bench.log.write(Message(HEARTBEAT, 0, beat, b"{}", b'{"ts_ms": %d}' % (1000 + beat)))
+            bench.steps()
+        assert self.moved(bench, 0)
+        bench.steps(7)
+        assert self.moved(bench, 1)
+
+    def test_by_default_it_is_waited_for(self, bench: Bench) -> None:
+        bench.config = msgspec.structs.replace(bench.config, stale_after=None)
+        bench.started()
+        bench.log.away = True
+        bench.steps(50)
+        assert self.moved(bench, 0)
 
 
 def test_the_status_tells_how_far_it_is(bench: Bench) -> None:
