@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.sync_stage import Stage, stage, until
+
+from mmcache import Cache, Row
 
 pytest.importorskip("confluent_kafka", reason="needs mmcache[sync]")
 pytest.importorskip("yaml", reason="needs mmcache[sync]")
@@ -60,6 +63,40 @@ def test_a_change_makes_what_was_computed_unreachable(made: Stage) -> None:
     before = made.edition(3)
     made.change(3)
     until(lambda: made.edition(3) != before)
+
+
+def test_a_cache_loads_what_changed_and_nothing_else(made: Stage, tmp_path: Path) -> None:
+    made.make_topic()
+    made.start()
+    made.await_reading()
+    loads: Counter[int] = Counter()
+    photos = {1: "old", 2: "old"}
+
+    def load(id: int) -> str:
+        loads[id] += 1
+        return photos[id]
+
+    secret = (made.folder / "realm.key").read_bytes()
+    with Cache(tmp_path / "cache", shared=made.url, secret=secret) as cache:
+        encode = cache.wrap(len, modality="text", signature="length-1")
+
+        def features(id: int) -> int:
+            found = encode.row(Row("products", id, "photo"), lambda: load(id))
+            assert isinstance(found, int)
+            return found
+
+        def warm() -> bool:
+            before = dict(loads)
+            assert (features(1), features(2)) == (3, 3)
+            return dict(loads) == before
+
+        until(warm)
+        before = dict(loads)
+        photos[1] = "changed"
+        made.change(1)
+        until(lambda: features(1) == 7)
+        assert features(2) == 3
+        assert loads[2] == before[2]
 
 
 def test_a_broker_that_lost_its_log(made: Stage) -> None:
