@@ -101,12 +101,6 @@ class Shared:
 
     # invalidation
 
-    def holds(self, key: Key) -> bool:
-        """Whether the server has a value of `key`, or may have one."""
-        head = self._names.head(key)
-        (reply,) = self.client.ask([Request(head, ("EXISTS", head))])
-        return bool(reply != 0)
-
     def tell(self, keys: Sequence[Key], undropped: Collection[Key]) -> None:
         """Make all other hosts forget `keys`; what cannot be told now is told as soon as the server is heard again."""
         with self._lock:

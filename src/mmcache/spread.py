@@ -28,9 +28,6 @@ class Elsewhere(Protocol):
     def tier(self) -> Tier:
         """The tier shared with them: what another host invalidated it has dropped there itself."""
 
-    def holds(self, key: Key) -> bool:
-        """Whether they may have read a value of `key`."""
-
     def outlived(self, keys: Sequence[Key] | None) -> list[Key]:
         """Of `keys`, which they have dropped (None = any): those of which the shared tier has what this process put,
         since that came after the drop."""
@@ -163,10 +160,10 @@ class Spread:
             elsewhere.tell(keys, undropped)
 
     def replaces(self, key: Key) -> bool:
-        """Whether others may hold an older value of `key`."""
-        if self._broadcast is not None and any(isinstance(found, Found) for found in self._lower[0].get([key])):
+        """Whether others may hold an older value of `key`: what the shared tier has lost, hosts may still have."""
+        if self._elsewhere is not None:
             return True
-        return self._elsewhere is not None and self._elsewhere.holds(key)
+        return self._broadcast is not None and any(isinstance(found, Found) for found in self._lower[0].get([key]))
 
     def replaced(self, key: Key) -> None:
         """A newer value of `key` is readable: all others must forget theirs. This process keeps what it has."""

@@ -65,7 +65,9 @@ class Store:
         doom: Callable[[Iterable[Key] | None], None],
     ) -> None:
         self.lower = list(lower)
-        self._owed = {id(tier): OwedDrops(tier.drop) for tier in self.lower}
+        self._owed = {
+            id(tier): tier.owed if isinstance(tier, WriteBehind) else OwedDrops(tier.drop) for tier in self.lower
+        }
         self._scopes, self._structures, self._events = scopes, structures, events
         self.keeping, self._clock, self._signatures = keeping, clock, signatures
         self.fates = Fates()
@@ -270,7 +272,8 @@ class Store:
             self.emit(Failed(tier.name, f"put failed: {error!r}", key))
             return False
         if refused is None:
-            owed.forgive(key)
+            if not isinstance(tier, WriteBehind):  # which forgives when it is written, if it ever is
+                owed.forgive(key)
         elif refused is not RefuseReason.INVALIDATED:  # then what the tier holds is newer
             owed.refused(key)
         return self._report(key, tier, refused, facts)
@@ -303,11 +306,8 @@ class Store:
     def settle(self) -> None:
         """Try once more to drop what tiers failed to forget; say so where it fails again."""
         for tier in self.lower:
-            for owed in (self._owed[id(tier)], *([tier.owed] if isinstance(tier, WriteBehind) else [])):
-                if left := owed.settle_all():
-                    self.emit(
-                        Failed(tier.name, f"{left} blocks could not be dropped and may be served after a restart")
-                    )
+            if left := self._owed[id(tier)].settle_all():
+                self.emit(Failed(tier.name, f"{left} blocks could not be dropped and may be served after a restart"))
 
     def invalidate(self, keys: Sequence[Key]) -> int:
         """Drop keys and what was made from them, here and in every process of every host; how many were held."""

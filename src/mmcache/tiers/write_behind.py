@@ -167,8 +167,11 @@ class WriteBehind:
                 self._writing = {}
                 self._changed.notify_all()
         for _, _, done in batch.values():  # without the lock: `done` may itself drop, or publish
-            if done is not None:
-                done()
+            try:
+                if done is not None:
+                    done()
+            except Exception as error:  # noqa: BLE001 - whatever it tells may raise; the thread goes on
+                self._emit(Failed(self.name, f"what waited for a write failed: {error!r}"))
         return True
 
     def forget(self, keys: Collection[Key] | None, released: list[Done]) -> set[Key]:

@@ -101,10 +101,8 @@ class Editions:
             requests.append(Request(key, _FETCH.words([key], [fresh, KEPT_SECONDS])))
         found = {}
         for source, reply in zip(sources, self._client.ask(requests), strict=True):
-            if isinstance(reply, Refusal):
-                return MissReason.DENIED
-            if isinstance(reply, Down):
-                return MissReason.TIER_DOWN
+            if isinstance(reply, Refusal | Down):
+                return MissReason.DENIED if reply.startswith("NOPERM") else MissReason.TIER_DOWN
             found[source] = bytes(reply)
         return found
 

@@ -74,7 +74,7 @@ class SharedClaims:
         for (key, token), reply in zip(drawn.items(), self._client.ask(requests), strict=True):
             if reply == 0:
                 continue
-            if reply != 1:
+            if reply != 1 and not isinstance(reply, Down):  # of nodes that are down the client tells, once
                 self._emit(Failed("leases", f"the shared tier grants no lease, this host computes alone: {reply}", key))
             self._tokens.hold(key, token if reply == 1 else RefuseReason.TIER_DOWN)
             won.add(key)
