@@ -14,7 +14,7 @@ import pytest
 
 from mmcache import Cache, Prompt
 from mmcache.keeping import Keeping
-from mmcache.lab.servers import Server, choose, server
+from mmcache.lab.servers import Server, ask, choose, server
 from mmcache.model.errors import AssetError, TierError
 from mmcache.model.event import Failed, RefuseReason
 from mmcache.model.key import Key
@@ -337,3 +337,15 @@ def test_who_comes_back_hears_first_what_was_invalidated_meanwhile(
     other.close()
     one.invalidate(key(one))
     assert opened("other").get(key(one)) is None
+
+
+@pytest.mark.parametrize("strange", ["x 1", "n x p x o x k short s x a x"])
+def test_what_nobody_can_read_among_the_news_keeps_nobody_from_hearing(
+    hosts: tuple[Cache, Cache], valkey: Server, strange: str
+) -> None:
+    one, other = hosts
+    held_by(one, other)
+    ask(valkey.port, "XADD", "mmcache:{news}", "*", *strange.split())
+    one.invalidate(key(one))
+    forgets(other)
+    until(shared(other).news.heard)

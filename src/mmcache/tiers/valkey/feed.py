@@ -89,9 +89,11 @@ class Feed:
     @staticmethod
     def last(reply: Any) -> Place:
         """The place of the last entry, from the reply to `last_command`. Raises `TierError`."""
-        if not (found := _entries(reply)):
-            raise TierError("the news have no last entry: is the server writable?")
-        return found[0].place
+        try:
+            ((number, fields),) = reply
+            return Place(bytes(number), bytes(fields[1]))  # the name comes first, whatever else there is
+        except (TypeError, ValueError, LookupError) as error:
+            raise TierError("the news have no last entry: is the server writable?") from error
 
     def last_command(self) -> tuple[str | bytes | int, ...]:
         """What to ask for the last entry."""
@@ -103,8 +105,9 @@ class Feed:
         return ("XREAD", "COUNT", READ_AT_ONCE, *wait, "STREAMS", self.key, place.id)
 
     @staticmethod
-    def entries(reply: Any) -> list[News]:
-        """The entries in the reply to `read_command`. Raises `TierError`."""
+    def entries(reply: Any) -> list[News] | None:
+        """The entries in the reply to `read_command`; None = one is not of ours, or of a newer version. Raises
+        `TierError`."""
         if not reply:
             return []
         try:
@@ -114,8 +117,7 @@ class Feed:
         return _entries(entries)
 
 
-def _entries(entries: Any) -> list[News]:
-    """Raises `TierError` for what is no news of ours."""
+def _entries(entries: Any) -> list[News] | None:
     found = []
     try:
         for number, fields in entries or ():
@@ -123,8 +125,8 @@ def _entries(entries: Any) -> list[News]:
             keys = tuple(Key.from_bytes(part) for part in _cut(named[b"k"], _KEY_BYTES))
             sources, answers = (tuple(_cut(named[name], _SOURCE_BYTES)) for name in (b"s", b"a"))
             found.append(News(Place(bytes(number), named[b"n"]), named[b"p"], named[b"o"], keys, sources, answers))
-    except (TypeError, ValueError, LookupError) as error:
-        raise TierError(f"the news cannot be read: {error!r}") from error
+    except (TypeError, ValueError, LookupError):
+        return None
     return found
 
 

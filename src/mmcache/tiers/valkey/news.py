@@ -148,7 +148,9 @@ class NewsReader:
         assert self._place is not None
         sent = self._now()
         news = Feed.entries(self._asked(self._listener, self._feed.read_command(self._place, block_ms)))
-        if news:
+        if news is None:  # who waited for it to go would hear nothing of what comes after it
+            self._missed(self._last(self._listener), sent)
+        elif news:
             self._take(news, sent)
         else:
             sent = self._now()
