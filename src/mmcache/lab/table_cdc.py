@@ -44,8 +44,9 @@ class CDCTable(Table):
         "value, which includes its look at the cache every 2 ms and its load of the row. Percentiles are a process's, "
         "the spread is over the processes. `window`: from the first process that serves a row's new value to the last, "
         "the longest of all rows. `stale`: old values served more than 1.5 s after the commit, or after the killed "
-        "stage was back, whichever is later. `meanwhile`: old values served while it was away: what a database says "
-        "cannot be heard then, and a quiet database looks the same. `healed`: from when the stage itself says that it "
+        "stage was back, whichever is later. `meanwhile`: old values served while it was away, and `oldest` how "
+        "old they were: nobody can hear then what the database says. `stale_after: 3` bounds that: unless the runner "
+        "itself is down, all tables move when the connector's heartbeat was not heard for 3 s. `healed`: from when the stage itself says that it "
         "serves until all that was committed before is new in all processes. `twice`: what a killed connector sends "
         "again; it changes nothing. `valkey`: the primary that holds the news dies, its replica takes over, it comes "
         "back as a replica. `valkey-emptied`: it is back before anybody noticed, and has forgotten everything. "
@@ -166,6 +167,7 @@ def killed_rows(phase: Phase) -> list[Row]:
         Row.of(f"{name}/healed", "then until all made meanwhile is new everywhere", "s", "lower", phase.healed(),
                target=WINDOW_SECONDS),
         Row.of(f"{name}/twice", "events that the broker held again", "events", "lower", float(phase.twice)),
+        Row.of(f"{name}/oldest", "the oldest of them, after its row changed", "s", "lower", phase.oldest()),
         Row.of(f"{name}/meanwhile", "old values served meanwhile", "reads", "lower", float(meanwhile)),
         *_faults(name, phase),
     ]  # fmt: skip

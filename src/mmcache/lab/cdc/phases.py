@@ -77,6 +77,10 @@ class Phase:
                 found.append(asked - since)
         return found
 
+    def oldest(self) -> float:
+        """How long ago the new version of anything served as old had been committed, at most."""
+        return max((asked - self.commits[row] for row, asked in self.old if row in self.commits), default=0.0)
+
     def healed(self) -> float:
         """Seconds from when the stage was back until all that was committed before is served as new, everywhere."""
         assert self.back is not None

@@ -20,6 +20,8 @@ from mmcache.lab.servers.process import bound_to_us
 from mmcache.model.errors import AssetError, TierError
 
 READERS = 3
+STALE_AFTER_SECONDS = 3
+"""While nothing is heard of changes for so long, all tables move."""
 _TABLE = "public.products"
 
 
@@ -180,6 +182,7 @@ kafka:
 shared: "{self.cluster.url}"
 secret_file: "{secret_file}"
 replicas: {self._shape[1]}
+stale_after: {STALE_AFTER_SECONDS}
 tables:
   public.products: {{key: [id], name: products}}
 """,
