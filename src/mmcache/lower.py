@@ -79,6 +79,9 @@ class Lower:
         lower.tell = emit
 
         def catch_up() -> int:
+            """With what others say, and they with this process: who writes behind calls it around each batch."""
+            if lower.shared is not None:
+                lower.shared.tell_the_replaced()
             return upstairs().catch_up()
 
         if root is not None and disk is not None and parse_bytes(disk):

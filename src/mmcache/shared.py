@@ -74,6 +74,8 @@ class Shared:
         self._alone = folder is None
         self._feed = Feed(self.client, _origin(folder))
         self._untold: set[Key] = set()
+        self._soon: dict[Key, None] = {}
+        """Replaced; others are told of many at once, for a load of many puts must not make them miss other news."""
         self._undropped: set[Key] = set()
         """What the server may still have, in spite of a drop; told already, and once more when it is dropped."""
         self._unproven: dict[Key, float] = {}
@@ -115,11 +117,24 @@ class Shared:
                 self._untold.update(keys)
             self._emit(Failed("news", f"{error}; they are told when it serves again", keys[0] if keys else None))
 
+    def tell_soon(self, key: Key) -> None:
+        """See `Elsewhere`: when the batch is written that it is of."""
+        with self._lock:
+            self._soon[key] = None
+
+    def tell_the_replaced(self) -> None:
+        """Tell of all that `tell_soon` was given."""
+        if self._soon:
+            with self._lock:
+                keys, self._soon = self._soon, {}
+            self.tell(list(keys), ())
+
     def tell_sources(self, sources: Sequence[bytes]) -> None:
         """Make all other hosts forget answers that rest on `sources`. Raises `TierError`: tell it again."""
         self._feed.tell(answers=sources)
 
     def _tell_the_untold(self) -> None:
+        self.tell_the_replaced()
         with self._lock:
             untold, self._untold = self._untold, set()
             undropped, self._undropped = self._undropped, set()

@@ -32,6 +32,9 @@ class Elsewhere(Protocol):
         """Of `keys`, which they have dropped (None = any): those of which the shared tier has what this process put,
         since that came after the drop."""
 
+    def tell_soon(self, key: Key) -> None:
+        """Make them forget `key`, with others, within a fraction of a second."""
+
     def tell(self, keys: Sequence[Key], undropped: Collection[Key]) -> None:
         """Make them forget `keys`. Never raises: what cannot be told now is told later, and so is what the shared tier
         has failed to drop, when it has: or they would read it there again."""
@@ -153,11 +156,7 @@ class Spread:
     def to_hosts(self, keys: Sequence[Key]) -> None:
         """Make every other host forget `keys`."""
         if (elsewhere := self._elsewhere) is not None:
-            tier = elsewhere.tier
-            undropped = self._owed[id(tier)].settle(keys)
-            if isinstance(tier, WriteBehind):  # and older values of what it refused
-                undropped |= tier.owed.settle(keys)
-            elsewhere.tell(keys, undropped)
+            elsewhere.tell(keys, self._owed[id(elsewhere.tier)].settle(keys))
 
     def replaces(self, key: Key) -> bool:
         """Whether others may hold an older value of `key`: what the shared tier has lost, hosts may still have."""
@@ -170,7 +169,11 @@ class Spread:
         if self._broadcast is not None:
             self.catch_up()
             self._tell_the_machine_but_us([key])
-        self.to_hosts([key])
+        if (elsewhere := self._elsewhere) is not None:
+            if self._owed[id(elsewhere.tier)].settle([key]):  # it has refused the newer value, and kept the older one
+                elsewhere.tell([key], [key])
+            else:
+                elsewhere.tell_soon(key)
 
     def _tell_the_machine_but_us(self, keys: list[Key]) -> None:
         """This process would drop what was put since."""

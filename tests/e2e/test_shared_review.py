@@ -349,3 +349,15 @@ def test_what_nobody_can_read_among_the_news_keeps_nobody_from_hearing(
     one.invalidate(key(one))
     forgets(other)
     until(shared(other).news.heard)
+
+
+def test_a_load_of_many_puts_makes_few_news(hosts: tuple[Cache, Cache], valkey: Server) -> None:
+    one, other = hosts
+    held_by(one, other)
+    before = int(ask(valkey.port, "XLEN", "mmcache:{news}"))
+    for n in range(500):
+        one.put(key(one, f"text {n}"), "value")
+    one.put(key(one), "new")
+    one.flush()
+    forgets(other, value="new")
+    assert int(ask(valkey.port, "XLEN", "mmcache:{news}")) - before < 50
