@@ -56,19 +56,22 @@ class Call:
 
     def run(self, sleep: Callable[[float], None]) -> list[Any]:
         """All replies, in order."""
-        todo: Iterable[int] = range(len(self._requests))
+        todo: Sequence[int] = range(len(self._requests))
         pause, rounds = _FIRST_PAUSE, 0
         while True:
             self._again, self._pause = [], False
             self._tired.clear()
             batches = self._batches(todo)
+            moved = self._limit.moved
             travel(batches, self._limit)
             for batch in batches:
                 self._take_in(batch)
-            todo = self._again
+            asked, todo = len(todo), self._again
             if not todo:
                 return self.replies
             rounds += 1
+            if len(todo) == asked and (self._pause or rounds > _PATIENT_HOPS):
+                self._limit.moved = moved  # sent in vain: else a large value could be sent again for ever
             rest = pause if self._pause or rounds > _PATIENT_HOPS else 0.0
             if self._limit.left() <= rest:
                 break
@@ -98,7 +101,8 @@ class Call:
             batch.places.append(place)
             if place in self._asking:
                 batch.commands.append(_ASKING)
-            batch.commands.append(self._words.get(place, request.words))
+            words = self._words.get(place, request.words)
+            batch.commands.append(peer.introduced(words) if words[0] == "EVALSHA" else words)
         return list(batches.values())
 
     def _from_replica(self, place: int) -> bool:
@@ -133,6 +137,7 @@ class Call:
             self._report("served", batch.peer)
 
     def _fault(self, batch: Batch) -> None:
+        batch.peer.scripts.clear()  # it may have begun anew
         if batch.unasked:
             self._routes.look.soon()
             return

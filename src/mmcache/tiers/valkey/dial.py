@@ -15,6 +15,8 @@ from mmcache.tiers.valkey.stream import Stream
 from mmcache.tiers.valkey.wire import Wire
 from mmcache.tiers.valkey.words import Command
 
+_LEAST_BYTES = 1 << 20
+"""That a reply may have however small blocks must be: what is kept of clocks, news and editions is no block."""
 _HINTS = {
     "WRONGPASS": "see the user and the password of the shared tier",
     "NOAUTH": "it wants a password: put it into the URL, or into $MMCACHE_SHARED_PASSWORD",
@@ -28,7 +30,7 @@ class Dialer:
 
     def __init__(self, settings: SharedSettings, address: Address) -> None:
         """Raises `SettingsError`."""
-        self._largest = settings.largest_bytes
+        self._largest = max(settings.largest_bytes, _LEAST_BYTES)
         self._tls: ssl.SSLContext | None = tls.context(settings) if address.tls else None
         login: list[Command] = []
         if address.password is not None:
@@ -63,6 +65,9 @@ class Dialer:
         except OSError as error:
             _close(connected)
             raise TierError(f"no connection: {error.strerror or error}") from error
+        except (ValueError, OverflowError) as error:  # a name that cannot be one, which another server may have told
+            _close(connected)
+            raise TierError(f"no connection: {error}") from error
         except TierError:
             _close(connected)
             raise
@@ -78,7 +83,7 @@ class Dialer:
             wrong = isinstance(reply, Refusal)
             if wrong or (words[0] == "ROLE" and not (isinstance(reply, list) and reply[:1] == [b"master"])):
                 wire.close()
-                raise TierError(hinted(reply) if wrong else "it is no master")
+                raise TierError(hinted(_without(words, reply)) if wrong else "it is no master")
         if wire.fault is not None:
             raise LateError(wire.fault) if wire.late else TierError(wire.fault)
         wire.used = False
@@ -90,13 +95,23 @@ def hinted(refusal: str) -> str:
     return next((f"{refusal}; {hint}" for code, hint in _HINTS.items() if refusal.startswith(code)), refusal)
 
 
+def _without(words: Command, reply: str) -> str:
+    """What the server said, without what it repeats of a login."""
+    if words[0] != "AUTH":
+        return reply
+    said = reply.partition(", with args")[0]
+    return said.replace(str(words[-1]), "***") if words[-1] else said
+
+
 def _connected(node: Node, limit: Limit) -> socket.socket:
-    """The first of the host's addresses that can be reached. Raises `OSError`."""
+    """The first of the host's addresses that can be reached; each gets its share of the time. Raises `OSError`,
+    `ValueError`."""
     failure: OSError = OSError(f"{node.host} has no address")
-    for family, kind, protocol, _, place in socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM):
+    places = socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
+    for tried, (family, kind, protocol, _, place) in enumerate(places):
         made = socket.socket(family, kind, protocol)
         try:
-            made.settimeout(max(limit.left(), 0.001))
+            made.settimeout(max(limit.left() / (len(places) - tried), 0.001))
             made.connect(place)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(made)

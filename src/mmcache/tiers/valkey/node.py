@@ -13,7 +13,7 @@ from mmcache.tiers.valkey.breaker import Breaker
 from mmcache.tiers.valkey.dial import Dialer
 from mmcache.tiers.valkey.limit import Limit
 from mmcache.tiers.valkey.wire import Wire
-from mmcache.tiers.valkey.words import Command
+from mmcache.tiers.valkey.words import Command, in_full
 
 
 class BusyError(TierError):
@@ -36,6 +36,8 @@ class Peer:
         self.breaker = Breaker(settings.rest_seconds)
         self.opened = 0
         """Connections, ever."""
+        self.scripts: set[str] = set()
+        """Digests of those whose source it was sent."""
         self._dialer, self._monotonic, self._role = dialer, monotonic, role
         self._most = settings.connections
         self._closed = False
@@ -57,6 +59,14 @@ class Peer:
         if not breaker.open or breaker.allows(self._monotonic()):
             return None
         return f"it is left alone for a while: {breaker.why}"
+
+    def introduced(self, words: Command) -> Command:
+        """`words` that run a script, with its source where the node was not sent that yet."""
+        full = None if words[1] in self.scripts else in_full(words)
+        if full is None:
+            return words
+        self.scripts.add(str(words[1]))
+        return full
 
     def take(self, limit: Limit) -> Wire:
         """A connection, idle or new. Raises `TierError`."""

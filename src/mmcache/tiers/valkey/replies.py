@@ -15,6 +15,8 @@ _MOST_ITEMS = 1 << 20
 _DEEPEST = 8
 _SLACK = 16 << 20
 """By how much all strings of one reply may exceed the largest single one."""
+_ITEM = 16
+"""Bytes that an item costs, however short it is."""
 _SIMPLE, _ERROR, _INTEGER, _BULK, _ARRAY = b"+-:$*"
 
 
@@ -108,12 +110,14 @@ class Replies:
                     value = _sealed(bulk)
                 if self._open:
                     if size < LARGE:
-                        self._spend(max(0, size))
+                        self._spend(max(0, size) + _ITEM)
                     self._place(value)
                 else:
                     done.append(value)
                     self._spent = 0
                 continue
+            if self._open:
+                self._spend(end - at + _ITEM)
             self._place_line(kind, data[at + 1 : end])
             at = end + 2
         self._at = at

@@ -10,6 +10,7 @@ from mmcache.tiers.valkey.limit import Limit
 from mmcache.tiers.valkey.node import Peer
 from mmcache.tiers.valkey.replies import Refusal
 from mmcache.tiers.valkey.routes import Peers, Routes
+from mmcache.tiers.valkey.slots import text
 from mmcache.tiers.valkey.words import Command
 
 _ROLE: Command = ("ROLE",)
@@ -77,6 +78,6 @@ def _place(reply: Any, name: str) -> Node:
         raise TierError(reply)
     try:
         host, port = reply
-        return Node(bytes(host).decode(), int(port))
+        return Node(text(host), int(port))
     except (TypeError, ValueError, UnicodeDecodeError) as error:
         raise TierError(f"it answers with {reply!r:.60}; is it a sentinel?") from error

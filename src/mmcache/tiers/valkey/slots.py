@@ -54,8 +54,15 @@ def read_slots(reply: Any, asked: Node) -> Slots:
     return slots
 
 
+def text(told: Any) -> str:
+    """Of a string that a server sent. Raises `TypeError`, `ValueError`: anything else would be taken for a size."""
+    if not isinstance(told, bytes):
+        raise TypeError("no string")
+    return told.decode()
+
+
 def _node(told: Any, asked: Node) -> Node | None:
-    host, port = bytes(told[0] or b"").decode(), int(told[1])
+    host, port = text(told[0] or b""), int(told[1])
     return None if host == "?" else Node(host or asked.host, port)
 
 

@@ -138,3 +138,7 @@ class SecureStream(Stream):
     def pending(self) -> bool:
         """See `Stream.pending`."""
         return self._socket.pending() > 0
+
+    def quiet(self) -> bool:
+        """See `Stream.quiet`."""
+        return not self.pending() and super().quiet()

@@ -76,7 +76,7 @@ def _renew(batches: Sequence[Batch], limit: Limit) -> None:
         lost, batch.wire = batch.wire, None
         assert lost is not None
         try:
-            batch.wire = batch.peer.fresh(lost, limit)
+            batch.wire = batch.peer.fresh(lost, limit if len(batches) == 1 else limit.part(0.5))
         except TierError as error:
             batch.fault, batch.late = str(error), isinstance(error, LateError)
             continue
