@@ -59,7 +59,10 @@ def key_text(parts: Sequence[object]) -> tuple[str, ...]:
     for part in parts:
         if not isinstance(part, _KINDS) or isinstance(part, bool):
             raise InvalidInputError(f"a row is named by texts, whole numbers, bytes or UUIDs, not {part!r}")
-        texts.append(base64.b64encode(part).decode() if isinstance(part, bytes) else str(part))
+        if isinstance(part, Decimal):
+            texts.append(f"{part:f}")  # databases write all digits: 0.00000001 and not 1E-8
+        else:
+            texts.append(base64.b64encode(part).decode() if isinstance(part, bytes) else str(part))
     if not texts:
         raise InvalidInputError("a row is named by at least one value")
     return tuple(texts)

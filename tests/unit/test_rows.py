@@ -37,6 +37,8 @@ def test_a_row_rests_on_its_table_itself_and_its_columns(table: str, key: list[s
     [
         (42, "42"),
         (Decimal("1.50"), "1.50"),
+        (Decimal("0.00000001"), "0.00000001"),
+        (Decimal("1E+3"), "1000"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         (b"\x01\x02", "AQI="),
         ((42,), 42),

@@ -117,12 +117,11 @@ class Interpreter:
         partition = message.topic, message.partition
         if change.source_ts is not None:
             batch.latest[partition] = max(change.source_ts, batch.latest.get(partition, 0.0))
-        position, version = self._place(change, position, batch)
-        table_or_none = self._mover.mapped(change.tables)
-        if table_or_none is None:
+        table = self._mover.mapped(change.tables)
+        position, version = self._place(change, table, position, batch)
+        if table is None:
             batch.counts["ignored"] += 1
             return position
-        table = table_or_none
         move = self._mover.change(table, change)
         batch.move(move, version)
         if self._altered(partition, table, change):
@@ -133,7 +132,9 @@ class Interpreter:
             batch.refresh.append((replace(change, table=move.name, key=move.keys[0]), message))
         return position
 
-    def _place(self, change: RowChange, position: Position, batch: Batch) -> tuple[Position, int | None]:
+    def _place(
+        self, change: RowChange, table: str | None, position: Position, batch: Batch
+    ) -> tuple[Position, int | None]:
         """Which version a change counts as. A database that began its log anew was restored: all of it moves."""
         server = change.server
         position = msgspec.structs.replace(
@@ -142,12 +143,22 @@ class Interpreter:
         database = batch.databases.get(server) or self._databases.get(server) or Database()
         snapshot = bool(change.snapshot)
         placed = place(database, change.version, change.order, change.source_ts or 0.0, snapshot=snapshot)
-        batch.databases[server] = placed.database
+        if table is not None and table not in database.tables:
+            database = msgspec.structs.replace(placed.database, tables=(*database.tables, table))
+        else:
+            database = placed.database
+        batch.databases[server] = database
         if placed.rewound:
             batch.rewound.add(server)
             for table in self._tables:
                 batch.move(self._mover.whole(table), None)
-        return position, None if position.mixed else placed.version
+        mixed = position.mixed or any(
+            table in other.tables
+            for databases in (self._databases, batch.databases)
+            for name, other in databases.items()
+            if name != server
+        )
+        return position, None if mixed else placed.version
 
     def _altered(self, partition: Partition, table: str, change: RowChange) -> bool:
         """Whether the table has other columns than in the message before. Each partition sees that for itself."""

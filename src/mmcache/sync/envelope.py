@@ -194,10 +194,11 @@ def _typed(keys: Columns, schema: Columns | None) -> Columns:
             found[name] = _decimal(value["value"], value["scale"])
     fields = schema.get("fields") if schema is not None else None
     for one in fields if isinstance(fields, Sequence) and not isinstance(fields, str) else ():
-        if isinstance(one, Mapping) and one.get("name") == _DECIMAL and one.get("field") in keys:
+        column = one.get("field") if isinstance(one, Mapping) and one.get("name") == _DECIMAL else None
+        if isinstance(column, str) and column in keys:
             parameters = one.get("parameters")
             scale = parameters.get("scale") if isinstance(parameters, Mapping) else None
-            found[one["field"]] = _decimal(keys[one["field"]], scale)
+            found[column] = _decimal(keys[column], scale)
     return found
 
 

@@ -16,7 +16,9 @@ A column counts as changed unless it is there before and after, and the same. An
 seen still moves the group of all columns: connectors may leave columns out.
 
 Versions order the changes of one row. A source that several rows share (the table; a key that is not the whole primary
-key) may see the later version first, when transactions overlap: it moves at every change, whatever its version.
+key) may see the later version first, when transactions overlap: it moves at every change, whatever its version. So does
+what is inserted: PostgreSQL writes it, and only then waits for the transaction that holds the key, whose changes come
+later in the log and commit before.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ class Mover:
         self._ids, self._tables = ids, tables
 
     def mapped(self, names: Sequence[str]) -> str | None:
-        """The mapped table that goes by one of `names`."""
-        return next((name for name in names if name in self._tables), None)
+        """The mapped table that goes by one of `names`; by the one with most parts where several are mapped."""
+        return next((name for name in reversed(names) if name in self._tables), None)
 
     def whole(self, table: str) -> Move:
         """The whole of a mapped table."""
@@ -73,7 +75,8 @@ class Mover:
             return self.whole(table)
         config = self._tables[table]
         move = self._change(table, config, change)
-        return replace(move, versioned=bool(move.keys) and set(change.keys) == set(config.key))
+        ordered = change.op != "c" and set(change.keys) == set(config.key)
+        return replace(move, versioned=bool(move.keys) and ordered)
 
     def _change(self, table: str, config: Table, change: RowChange) -> Move:
         keys = _rows_meant(change, config.key)

@@ -1,8 +1,9 @@
 """Where in a database's log a change stands, from what Debezium says of its source. Pure.
 
 A *version* orders the changes of one row: two changes of a row are made one after the other, because the first holds
-the row's lock until it commits. It orders nothing else. Changes of one transaction may share a version: they become
-visible together, so that whoever loads a row after the first of them was told loads what the last one left.
+the row's lock until it commits. It orders nothing else, nor insertions (see `moves`). Changes of one transaction may
+share a version: they become visible together, so that whoever loads a row after the first of them was told loads what
+the last one left.
 
 An *order* never falls along one partition, except where a connector repeats what it has sent. PostgreSQL's LSN is no
 order: a long transaction writes its changes early and is sent when it commits.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 MOST = 10**18
 """Versions are below it; a position that is not has none."""
@@ -35,6 +37,8 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
     """The highest version."""
     ceiling: int = 0
     """Versions up to here may be of a log that was before, and do not compare."""
+    tables: tuple[str, ...] = ()
+    """Mapped tables that it told of: where another database did too, their versions do not compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,8 @@ def place(database: Database, version: int | None, order: int | None, seconds: f
     known, known_ts = database.order, database.order_ts
     if order is not None and (rewound or (not snapshot and (known is None or order > known))):
         known, known_ts = order, seconds
-    placed = Database(order=known, order_ts=known_ts, top=max(database.top, version or 0), ceiling=ceiling)
+    top = max(database.top, version or 0)
+    placed = replace(database, order=known, order_ts=known_ts, top=top, ceiling=ceiling)
     return Placed(placed, version if version is not None and version > ceiling else None, rewound)
 
 
@@ -79,16 +84,20 @@ def version_of(source: Mapping[str, Any]) -> int | None:
 
 
 def order_of(source: Mapping[str, Any]) -> int | None:
-    """How far the log was read when the change was sent. PostgreSQL: the last commit before it. None = unknown."""
+    """How far the log was read when the change was sent. None = unknown.
+
+    PostgreSQL: the last commit before it; the change itself, in the first transaction that a connector ever reads.
+    """
     if source.get("connector") != "postgresql":
         return version_of(source)
     sequence = source.get("sequence")
     if not isinstance(sequence, str):
         return None
     try:
-        last_commit, _ = msgspec.json.decode(sequence, type=tuple[str | None, str | None])
+        last_commit, change = msgspec.json.decode(sequence, type=tuple[str | None, str | None])
     except msgspec.MsgspecError:
         return None
+    last_commit = last_commit or change
     return _bounded(int(last_commit)) if last_commit is not None and re.fullmatch(r"[0-9]{1,20}", last_commit) else None
 
 

@@ -41,7 +41,7 @@ def moved(batch: Batch) -> dict[str, int]:
 
 
 def test_what_moves_twice_moves_once_to_the_highest_version() -> None:
-    batch = Reader().take(event(0, "c", {"id": 1}, None, ROW, lsn=5), event(1, "d", {"id": 1}, ROW, lsn=9))
+    batch = Reader().take(event(0, "u", {"id": 1}, None, ROW, lsn=5), event(1, "d", {"id": 1}, ROW, lsn=9))
     assert moved(batch) == {"row products 1": 9}
     assert batch.counts == {"messages": 2, "applied": 2}
 
@@ -188,6 +188,34 @@ def test_several_databases_in_one_partition_have_no_common_order() -> None:
     reader.take(event(0, "d", {"id": 1}, lsn=5000, name="east"))
     assert moved(reader.take(event(1, "d", {"id": 1}, lsn=9000, name="west"))) == {"row products 1": ANEW}
     assert moved(reader.take(event(2, "d", {"id": 1}, lsn=9000, name="east"))) == {"row products 1": ANEW}
+
+
+def test_another_database_with_the_same_table_has_no_common_order() -> None:
+    """A database that moved to another server, with a connector of its own, begins its log at a lower place."""
+    reader = Reader()
+    topic = "new.public.products"
+    reader.positions |= {(topic, 0): Position(offset=0), ("shop.public.orders", 0): Position(offset=0)}
+    reader.take(event(0, "d", {"id": 1}, lsn=10**12))
+    assert moved(reader.take(event(0, "d", {"id": 1}, lsn=10**6, topic=topic, name="new"))) == {"row products 1": ANEW}
+    assert moved(reader.take(event(1, "d", {"id": 1}, lsn=10**12 + 1))) == {"row products 1": ANEW}
+    assert moved(reader.take(event(0, "d", {"shop": 1, "number": 2}, lsn=10**12 + 2, topic="shop.public.orders"))) == {
+        "row orders 1 2": 10**12 + 2
+    }
+
+
+def test_the_first_transaction_of_a_restored_database_tells_of_no_commit_before_it() -> None:
+    reader = Reader()
+    reader.take(event(0, "d", {"id": 1}, lsn=5000, ts_ms=10_000))
+    batch = reader.take(event(1, "d", {"id": 1}, lsn=300, ts_ms=20_000, sequence='[null,"300"]'))
+    assert batch.rewound == {"shop"}
+    assert moved(batch) == {"table products": ANEW, "table orders": ANEW, "row products 1": ANEW}
+
+
+def test_an_insertion_may_stand_in_the_log_before_a_deletion_that_it_waited_for() -> None:
+    """Seen of PostgreSQL: one transaction inserts and deletes a row; another, meanwhile, inserts it and has to wait."""
+    reader = Reader()
+    reader.take(event(0, "c", {"id": 1}, None, ROW, lsn=0x1525D00), event(1, "d", {"id": 1}, ROW, lsn=0x1525E70))
+    assert moved(reader.take(event(2, "c", {"id": 1}, None, ROW, lsn=0x1525DE0))) == {"row products 1": ANEW}
 
 
 def test_heartbeats_tell_that_the_connector_lives() -> None:

@@ -108,7 +108,7 @@ def test_versions_of_a_row_only_rise() -> None:
     ("of", "version", "order"),
     [
         ({"connector": "postgresql", "lsn": 24023128, "sequence": '["24023119","24023128"]'}, 24023128, 24023119),
-        ({"connector": "postgresql", "lsn": 24023128, "sequence": '[null,"24023128"]'}, 24023128, None),
+        ({"connector": "postgresql", "lsn": 24023128, "sequence": '[null,"24023128"]'}, 24023128, 24023128),
         ({"connector": "postgresql", "lsn": None}, None, None),
         ({"connector": "postgresql", "lsn": True, "sequence": "[1"}, None, None),
         ({"connector": "postgresql", "lsn": 10**18}, None, None),
@@ -142,13 +142,22 @@ def test_a_schema_change_names_its_tables() -> None:
 
 
 def test_decimals_in_keys() -> None:
-    field = {"field": "id", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    field: dict[str, Any] = {
+        "field": "id",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2"},
+    }
     unscaled = base64.b64encode((-1990).to_bytes(2, "big", signed=True)).decode()
-    key = {"schema": {"fields": [field], "name": "shop.public.products.Key"}, "payload": {"id": unscaled}}
+    schema: dict[str, Any] = {"fields": [field], "name": "shop.public.products.Key"}
+    key = {"schema": schema, "payload": {"id": unscaled}}
     message = event(0, "d")
     found = read(Message(message.topic, 0, 0, json.dumps(key).encode(), message.value))
     assert isinstance(found, RowChange)
     assert found.keys == {"id": Decimal("-19.90")}
+    schema["fields"] = [field | {"field": []}, 1, field | {"parameters": None}]  # damaged, and still no fault
+    found = read(Message(message.topic, 0, 0, json.dumps(key).encode(), message.value))
+    assert isinstance(found, RowChange)
+    assert found.keys == {"id": None}
     variable = {"id": {"scale": 3, "value": unscaled}}
     found = read(Message(message.topic, 0, 0, json.dumps(variable).encode(), message.value))
     assert isinstance(found, RowChange)

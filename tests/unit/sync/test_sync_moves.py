@@ -32,7 +32,7 @@ def update(after: dict[str, Any], before: dict[str, Any] | None = ROW, key: dict
 
 
 def test_what_comes_or_goes_moves_its_row() -> None:
-    assert moved(event(0, "c", {"id": 1}, None, ROW)) == {"row products 1": 1000}
+    assert moved(event(0, "c", {"id": 1}, None, ROW)) == {"row products 1": ANEW}
     assert moved(event(0, "d", {"id": 1}, ROW)) == {"row products 1": 1000}
 
 
@@ -142,6 +142,11 @@ def test_tables_that_are_not_mapped_move_nothing() -> None:
 def test_a_table_by_its_three_parts() -> None:
     tables = {"store.public.products": Table(key=("id",), name="p")}
     assert moved(event(0, "d", {"id": 1}), tables) == {"row p 1": 1000}
+
+
+def test_the_name_with_most_parts_counts() -> None:
+    tables = {"public.products": Table(key=("id",), name="p"), "store.public.products": Table(key=("id",), name="q")}
+    assert moved(event(0, "d", {"id": 1}), tables) == {"row q 1": 1000}
 
 
 def test_real_messages() -> None:
