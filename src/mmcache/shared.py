@@ -184,12 +184,14 @@ class Shared:
             self._editions.forget(news.sources)
         if news.origin != self._feed.origin:  # who told has dropped it for all processes of its machine
             if news.keys:
+                self.valkey.dropped(news.keys)
                 self._hear(news.keys)
             if news.answers:
                 self._heard(news.answers)
 
     def _on_gap(self) -> None:
         self._editions.forget(None)
+        self.valkey.dropped(None)
         self._hear(None)
         self._heard(None)
 

@@ -361,3 +361,40 @@ def test_a_load_of_many_puts_makes_few_news(hosts: tuple[Cache, Cache], valkey: 
     one.flush()
     forgets(other, value="new")
     assert int(ask(valkey.port, "XLEN", "mmcache:{news}")) - before < 50
+
+
+def test_no_replica_is_asked_for_what_was_dropped_lately(
+    opened: Callable[..., Cache], valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may lag, and what it gives would stay in memory."""
+    settings = SharedSettings(f"valkey://127.0.0.1:{valkey.port}", replica_reads=True)
+    one, other = opened("one", shared=settings), opened("other", shared=settings)
+    asked: dict[str, list[bool]] = {"one": [], "other": []}
+
+    def note(name: str, cache: Cache) -> None:
+        real = shared(cache).client.ask
+
+        def noted(requests: Any) -> Any:
+            asked[name].extend(request.replica for request in requests if request.words[0] == "GETRANGE")
+            return real(requests)
+
+        monkeypatch.setattr(shared(cache).client, "ask", noted)
+        monkeypatch.setattr(shared(cache).valkey._watch, "_ask", noted)
+
+    note("one", one)
+    note("other", other)
+    one.get_or_compute(key(one), lambda: "old")
+    one.flush()
+    assert other.get(key(other)) == "old"
+    assert asked["other"] == [True]
+    one.invalidate(key(one))
+    forgets(other)
+    for name, cache in (("one", one), ("other", other)):
+        asked[name].clear()
+        assert cache.get(key(cache)) is None
+        cache.get(key(cache, "something else"))
+        assert asked[name] == [False, True]
+    shared(other)._on_gap()
+    asked["other"].clear()
+    other.get(key(other, "something else"))
+    assert asked["other"] == [False]

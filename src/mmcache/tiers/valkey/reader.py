@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from mmcache.forks import Lock
 from mmcache.model.clock import Clock
 from mmcache.model.errors import CorruptFrameError
 from mmcache.model.event import Event, Failed, MissReason
@@ -20,6 +21,10 @@ from mmcache.tiers.valkey.replies import Down, Refusal
 from mmcache.tiers.valkey.watch import ClockWatch
 from mmcache.tiers.valkey.words import Request
 
+MOST_LATELY = 16_384
+"""Keys that are read from primaries since they were dropped; by the time that so many more were, replicas know."""
+LATELY_SECONDS = 60.0
+"""All are, for so long, where nobody knows which were dropped."""
 _ROUND_BYTES = 32 << 20
 """Of pieces, fetched in one round trip a node."""
 _LATE, _RESTS = " in time", " is left alone "
@@ -42,6 +47,22 @@ class Reader:
         self._client, self._names, self._watch, self._where, self._emit = client, names, watch, where, emit
         self._largest, self._replica = settings.largest_bytes, settings.replica_reads
         self._monotonic = clock.monotonic
+        self._lock = Lock()
+        self._lately: dict[Key, None] = {}
+        self._all_until = float("-inf")
+
+    def dropped(self, keys: Iterable[Key] | None) -> None:
+        """A replica that lags still has `keys` (None = any): what it gives would stay in memory for good."""
+        if not self._replica:
+            return
+        with self._lock:
+            if keys is None:
+                self._all_until = self._monotonic() + LATELY_SECONDS
+            for key in keys or ():
+                self._lately.pop(key, None)
+                self._lately[key] = None
+            while len(self._lately) > MOST_LATELY:
+                del self._lately[next(iter(self._lately))]
 
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
         """See `Tier.get`."""
@@ -59,8 +80,14 @@ class Reader:
         return found  # type: ignore[return-value]  # no Large is left
 
     def _heads(self, keys: Sequence[Key], heads: Sequence[bytes]) -> list[Found | MissReason | Large]:
-        last, replica = self._largest - 1, self._replica
-        raws = self._watch.ask([Request(head, ("GETRANGE", head, 0, last), replica) for head in heads])
+        last, lately, now = self._largest - 1, self._lately, self._monotonic()
+        replica = self._replica and now >= self._all_until
+        raws = self._watch.ask(
+            [
+                Request(head, ("GETRANGE", head, 0, last), replica and key not in lately)
+                for key, head in zip(keys, heads, strict=True)
+            ]
+        )
         now = self._monotonic()
         found = [self._found(key, head, raw, now) for key, head, raw in zip(keys, heads, raws, strict=True)]
         missed = [place for place, one in enumerate(found) if one.__class__ is MissReason]

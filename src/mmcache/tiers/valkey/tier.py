@@ -133,7 +133,13 @@ class ValkeyTier:
     def drop(self, keys: Iterable[Key]) -> int:
         """See `Tier.drop`. Raises `TierError` when a node does not do it, after the others did: it must not be lost."""
         self._check_open()
-        return self._writer.drop(list(keys))
+        keys = list(keys)
+        self.dropped(keys)
+        return self._writer.drop(keys)
+
+    def dropped(self, keys: Iterable[Key] | None) -> None:
+        """Others have dropped `keys` (None = nobody knows which): for a while no replica is asked for them."""
+        self._reader.dropped(keys)
 
     def scan(self) -> Iterator[Held]:
         """See `Tier.scan`. May name a key twice; an end that cannot be told is minus infinity. Raises `TierError`."""
