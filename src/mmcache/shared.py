@@ -12,7 +12,7 @@ from mmcache import forks
 from mmcache.forks import Lock
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.model.clock import Clock
-from mmcache.model.errors import SettingsError, TierError
+from mmcache.model.errors import MMCacheError, SettingsError, TierError
 from mmcache.model.event import Event, Failed, MissReason
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
@@ -22,6 +22,7 @@ from mmcache.tiers.valkey.client import Client, Down, Refusal, Request
 from mmcache.tiers.valkey.editions import Editions
 from mmcache.tiers.valkey.feed import Feed, News
 from mmcache.tiers.valkey.fence import UNCONDITIONAL
+from mmcache.tiers.valkey.followed import Followed
 from mmcache.tiers.valkey.names import Names
 from mmcache.tiers.valkey.news import NewsReader
 from mmcache.tiers.valkey.realm import same_secret
@@ -73,6 +74,8 @@ class Shared:
         self._names = Names(self.client.address.prefix)
         self._alone = folder is None
         self._feed = Feed(self.client, _origin(folder))
+        self._unheard: set[bytes] | None = set()
+        """Sources that answers rest on, told of but not yet written down; None = any."""
         self._untold: set[Key] = set()
         self._soon: dict[Key, None] = {}
         """Replaced; others are told of many at once, for a load of many puts must not make them miss other news."""
@@ -83,9 +86,11 @@ class Shared:
         self._lock = Lock()
         self.news = NewsReader(
             self.client, settings, self._feed, clock=clock, on_news=self._on_news, on_gap=self._on_gap, emit=emit,
-            on_heard=self._tell_the_untold, memory=memory,
+            on_heard=self._looked, memory=memory,
         )  # fmt: skip
         self._editions = Editions(self.client, self.news.heard, clock)
+        self._followed = Followed(self.client, clock)
+        self._clock, self._complain = clock, float("-inf")
         self._ids = RowIds(secret)
         forks.join(self)
 
@@ -187,24 +192,68 @@ class Shared:
                 self.valkey.dropped(news.keys)
                 self._hear(news.keys)
             if news.answers:
-                self._heard(news.answers)
+                self._unheard = None if self._unheard is None else {*self._unheard, *news.answers}
+                self._hear_the_unheard()
 
     def _on_gap(self) -> None:
         self._editions.forget(None)
         self.valkey.dropped(None)
         self._hear(None)
-        self._heard(None)
+        self._unheard = None
+        self._hear_the_unheard()
+
+    def _looked(self) -> None:
+        self._hear_the_unheard()
+        self._tell_the_untold()
+
+    def _hear_the_unheard(self) -> None:
+        """What cannot be written down (the disk is full) keeps nobody from hearing the rest; it is tried again."""
+        if self.all_heard:
+            return
+        try:
+            self._heard(self._unheard)
+        except MMCacheError as error:
+            if self.news.keeps:
+                self._emit(Failed("news", f"no answer is served until it is written down what has changed: {error}"))
+            self.news.keeps = False
+        else:
+            self._unheard, self.news.keeps = set(), True
+
+    @property
+    def all_heard(self) -> bool:
+        """Whether it is written down what answers rest on that has changed."""
+        return self._unheard is not None and not self._unheard
 
     # rows
 
     def mix(self, digest: bytes, salt: bytes, rows: Sequence[Row]) -> bytes | MissReason:
         """A content digest with the state of `rows` in it, 16 bytes; or why nobody can say what state they are in."""
+        if not self.news.heard():
+            return MissReason.STALE_LEASE
+        followed = self._followed.tables()
+        if isinstance(followed, MissReason):
+            return followed
+        for row in rows:
+            groups = followed.get(row.table)
+            if groups is None or (row.group is not None and row.group not in groups):
+                return self._unfollowed(row, groups)
         sources = [source for row in rows for source in self._ids.of(row)]
         editions = self._editions.of(sources)
         if isinstance(editions, MissReason):
             return editions
         named = [part for pair in zip(sources, editions, strict=True) for part in pair]
         return blake3(framed("rows", digest, *named), key=salt).digest(length=DIGEST_BYTES)
+
+    def _unfollowed(self, row: Row, groups: frozenset[str] | None) -> MissReason:
+        """Says so once a minute."""
+        now = self._clock.monotonic()
+        if now >= self._complain:
+            self._complain = now + 60.0
+            what = f"no `mmcache sync run` follows the table {row.table!r} now" if groups is None else (
+                f"the mapping of `mmcache sync` has no group {row.group!r} in {row.table!r}, only {sorted(groups)}"
+            )  # fmt: skip
+            self._emit(Failed("rows", f"{what}: nothing that rests on it is served"))
+        return MissReason.STALE_LEASE if groups is None else MissReason.ABSTAINED
 
     # life
 

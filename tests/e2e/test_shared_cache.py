@@ -19,6 +19,7 @@ import pytest
 from mmcache import Cache, Prompt, Row
 from mmcache.cli.app import run
 from mmcache.lab.servers import Elsewhere, Server, ask, choose, server
+from mmcache.model.clock import SystemClock
 from mmcache.model.errors import AssetError, SettingsError
 from mmcache.model.event import Failed, MissReason, Refused
 from mmcache.model.key import Key
@@ -26,7 +27,9 @@ from mmcache.model.void import VoidKey
 from mmcache.rows import RowIds
 from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey import ValkeyTier
+from mmcache.tiers.valkey.client import Client
 from mmcache.tiers.valkey.editions import ANEW, Change, Publisher
+from mmcache.tiers.valkey.followed import tell_followed
 
 SECRET = bytes(range(32))
 PRODUCT = Row("products", 42, "text")
@@ -39,6 +42,7 @@ def valkey(tmp_path: Path) -> Iterator[Server]:
     except AssetError as error:
         pytest.skip(str(error))
     with server(tmp_path / "server") as running:
+        follow(running)
         yield running
 
 
@@ -52,6 +56,13 @@ def opened(tmp_path: Path, valkey: Server) -> Iterator[Callable[..., Cache]]:
             return ends.enter_context(Cache(tmp_path / name, **more))
 
         yield host
+
+
+def follow(valkey: Server, seconds: float = 3600.0, prefix: str = "mmcache:", login: str = "") -> None:
+    """What `mmcache sync run` says."""
+    client = Client(SharedSettings(f"valkey://{login}127.0.0.1:{valkey.port}?prefix={prefix}"), clock=SystemClock())
+    tell_followed(client, {"products": ["text", "photo"], "shops": ["text"]}, seconds)
+    client.close()
 
 
 @pytest.fixture
@@ -344,6 +355,21 @@ def test_who_hears_nothing_serves_nothing_that_rests_on_rows(tmp_path: Path, val
         until(lambda: row() == "SHOE" and len(loads) == 3)
 
 
+def test_what_nobody_follows_is_not_served_by_row(opened: Callable[..., Cache], valkey: Server) -> None:
+    passed = [0.0]
+    cache = opened("one", clock=Elsewhere(passed=passed))
+    unmapped = key(cache, rows=Row("users", 1)), key(cache, rows=Row("products", 42, "txet"))
+    assert [getattr(place, "reason", None) for place in unmapped] == [MissReason.STALE_LEASE, MissReason.ABSTAINED]
+    assert [event.where for event in cache.events.recent() if isinstance(event, Failed)] == ["rows"]
+    assert not isinstance(key(cache, rows=PRODUCT), VoidKey)
+    follow(valkey, seconds=0.001)  # the follower is gone
+    passed[0] += 1.4  # within the lease: it asks again
+    until(lambda: isinstance(key(cache, rows=PRODUCT), VoidKey))
+    follow(valkey)
+    passed[0] += 1.0
+    until(lambda: not isinstance(key(cache, rows=PRODUCT), VoidKey))
+
+
 def test_rows_need_somebody_who_hears_what_changes(tmp_path: Path) -> None:
     with Cache(tmp_path) as alone, pytest.raises(SettingsError, match="shared"):
         key(alone, rows=PRODUCT)
@@ -484,7 +510,9 @@ def test_a_tenant_of_a_server_has_all_of_a_cache_within_its_prefix_and_nothing_b
         assert other.get(key(other)) == "old"
         one.invalidate(key(one))
         forgets(other)
+        follow(valkey, prefix="acme:", login="acme:pw@")
         before = key(one, rows=PRODUCT)
+        assert not isinstance(before, VoidKey)
         publisher(one).apply([Change(IDS.group("products", (42,), "text"), 1)])
         until(lambda: key(one, rows=PRODUCT) != before)
         one.ask(Prompt("?", documents=["page"]), lambda prompt: "answer", model="m")

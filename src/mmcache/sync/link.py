@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,6 +109,8 @@ class Link:
     publisher: Applies
     keeper: Keeper
     ids: RowIds
+    follow: Callable[[Mapping[str, Collection[str]]], None] = lambda tables: None
+    """Tells the caches that these tables (what rows call them → their groups) are followed. Raises `TierError`."""
     check: Callable[[], None] = lambda: None
     """Raises `SettingsError` where the caches have another secret, `TierError` while the shared tier does not serve."""
 
@@ -127,7 +129,8 @@ def open_link(config: SyncConfig, *, clock: Clock | None = None) -> tuple[Client
     secret = load_secret(path)
     client, keeper = keeper_of(config.settings, clock=clock)
     check = partial(_require_same_secret, client, client.address.prefix, secret)
-    return client, Link(Publisher(client, replicas=config.replicas), keeper, RowIds(secret), check)
+    publisher = Publisher(client, replicas=config.replicas)
+    return client, Link(publisher, keeper, RowIds(secret), publisher.follow, check)
 
 
 def _require_same_secret(client: Asks, prefix: str, secret: bytes) -> None:

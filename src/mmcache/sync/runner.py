@@ -29,6 +29,7 @@ from mmcache.sync.stall import Stall
 from mmcache.sync.status import BEAT_SECONDS, Report, Status
 from mmcache.sync.versions import Database
 from mmcache.tiers.valkey.editions import ANEW, Change
+from mmcache.tiers.valkey.followed import SECONDS
 
 MOST = 1_000
 """Messages in a batch."""
@@ -38,7 +39,7 @@ DOUBTFUL_LOOK_SECONDS = 0.1
 COMMIT_SECONDS = 1.0
 SHORT_SECONDS = 1.0
 """A log must be seen to end before our position for so long before that is believed."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.25
 
 EXPLAINED = {
     Doubt.UNKNOWN: "it was never read before",
@@ -89,7 +90,7 @@ class Runner:
         self.last_error = ""
         self._prepared = False
         self._doubtful = True
-        self._next_look = self._next_beat = self._next_commit = float("-inf")
+        self._next_look = self._next_beat = self._next_commit = self._next_follow = float("-inf")
         self._pause = 0.0
         self._uncommitted: set[Partition] = set()
 
@@ -162,7 +163,13 @@ class Runner:
         if self._stall.due():
             self._link.publisher.apply([change for table in self._config.tables for change in self._whole(table)])
             self._stall.moved()
+            self._next_follow = float("-inf")
             self._tell("nothing is heard of changes, so that all tables are moved, and will be until there is")
+
+        if self._stall.behind() < SECONDS and self._clock.monotonic() >= self._next_follow:
+            named = {table.name or name: table.groups for name, table in self._config.tables.items()}
+            self._link.follow(named)
+            self._next_follow = self._clock.monotonic() + SECONDS / 5
 
     # where to read
 

@@ -17,6 +17,7 @@ class Stall:
         """seconds: most that something old may be served; None = as long as the silence lasts."""
         self._seconds, self._monotonic = seconds, monotonic
         self._known = monotonic()
+        self._sure = float("-inf")
         self._aim: tuple[float, Mapping[Partition, int]] | None = None
         self._heartbeat: float | None = None
         self.count = 0
@@ -29,6 +30,7 @@ class Stall:
         the connector's last; None = they are not read. Where they are, only a new one proves anything.
         """
         if self._aim is not None and all(offsets.get(place, 0) >= end for place, end in self._aim[1].items()):
+            self._sure = max(self._sure, self._aim[0])
             if heartbeat is None or heartbeat != self._heartbeat:
                 self._known = max(self._known, self._aim[0])
                 self._heartbeat = heartbeat
@@ -40,6 +42,10 @@ class Stall:
         """The broker does not answer, or may be another one."""
         self._aim = None
 
+    def behind(self) -> float:
+        """Seconds: what the broker had that is older is applied, or out of reach. At the start nothing is."""
+        return self._monotonic() - self._sure
+
     def due(self) -> bool:
         """Whether everything must move."""
         return self._seconds is not None and self._monotonic() - self._known > self._seconds
@@ -47,4 +53,4 @@ class Stall:
     def moved(self) -> None:
         """It has: what is served from now on is no older than now."""
         self.count += 1
-        self._known = self._monotonic()
+        self._known = self._sure = self._monotonic()

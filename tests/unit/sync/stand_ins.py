@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Event
 from typing import Any
 
@@ -76,6 +76,8 @@ class FakeServer:
         self.editions: dict[bytes, tuple[int, int]] = {}
         """Version, and how often it moved."""
         self.applied: list[list[Change]] = []
+        self.followed: list[dict[str, set[str]]] = []
+        """What caches were told that is followed."""
         self.down = 0
 
     # as a client
@@ -144,7 +146,10 @@ def _raw(word: Any) -> bytes:
 
 
 def link(server: FakeServer) -> Link:
-    return Link(server, _Keeper(server), ReadableIds())
+    def follow(tables: Mapping[str, Collection[str]]) -> None:
+        server.followed.append({table: set(groups) for table, groups in tables.items()})
+
+    return Link(server, _Keeper(server), ReadableIds(), follow)
 
 
 class Impatient(Event):

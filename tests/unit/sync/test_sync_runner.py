@@ -405,6 +405,32 @@ class TestStall:
         assert self.moved(bench, 0)
 
 
+class TestFollowing:
+    """Caches serve by row only what somebody follows who has missed nothing for long."""
+
+    def told(self, bench: Bench, steps: int) -> bool:
+        before = len(bench.server.followed)
+        bench.steps(steps)
+        return len(bench.server.followed) > before
+
+    def test_it_is_told_while_all_that_the_broker_has_is_applied(self, bench: Bench) -> None:
+        assert self.told(bench, 3)
+        assert bench.server.followed[-1]["products"] == set(bench.config.tables["public.products"].groups)
+
+    def test_not_while_the_broker_is_away_nor_before_what_it_kept_back_is_applied(self, bench: Bench) -> None:
+        assert self.told(bench, 3)
+        bench.log.away = True
+        bench.steps(3)  # what it had a moment ago is still known
+        assert not self.told(bench, 10)
+        bench.log.away = False
+        assert self.told(bench, 3)
+
+    def test_not_at_the_start_before_it_is_known_what_was_missed(self, bench: Bench) -> None:
+        bench.log.away = True
+        bench.started()
+        assert not self.told(bench, 3)
+
+
 def test_the_status_tells_how_far_it_is(bench: Bench) -> None:
     bench.log.write(event(0, "d", {"id": 1}))
     bench.steps(2)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mmcache.forks import Lock
@@ -20,6 +20,7 @@ from mmcache.model.errors import TierError
 from mmcache.model.event import MissReason
 from mmcache.tiers.valkey.client import Client, Down, Refusal, Request, Script
 from mmcache.tiers.valkey.feed import Feed
+from mmcache.tiers.valkey.followed import SECONDS, tell_followed
 
 ANEW = -1
 """The version of a change that nobody can place in the database's log: the edition moves whatever it was."""
@@ -139,6 +140,11 @@ class Publisher:
         pending = list(latest.items())
         for start in range(0, len(pending), _AT_ONCE):
             self._apply(pending[start : start + _AT_ONCE])
+
+    def follow(self, tables: Mapping[str, Collection[str]], seconds: float = SECONDS) -> None:
+        """Nothing older than `seconds` was missed of these tables (what rows call them → their groups). Raises
+        `TierError`."""
+        tell_followed(self.client, tables, seconds)
 
     def _apply(self, changes: Sequence[tuple[bytes, int]]) -> None:
         requests = []
