@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from mmcache.keys.memo import LocalMemo
 from mmcache.keys.region import Region
 from mmcache.model.clock import Clock
-from mmcache.model.errors import SettingsError
+from mmcache.model.errors import SettingsError, TierError
 from mmcache.model.event import Event, MissReason
 from mmcache.model.key import WHOLE, Key
 from mmcache.model.memo import Memo
@@ -129,6 +129,11 @@ class Lower:
         if self.shared is None:
             raise SettingsError("what changes in a database is heard through the shared tier: Cache(shared=…)")
         return self.shared.mix(digest, salt, rows)
+
+    def check_heard(self) -> None:
+        """Raises `TierError` while it is not written down what other hosts say has changed."""
+        if self.shared is not None and not self.shared.all_heard:
+            raise TierError("what other hosts say cannot be written down")
 
     def tell_sources(self, sources: Sequence[bytes]) -> None:
         """Make other hosts forget answers that rest on `sources`. Raises `TierError`: tell it again."""

@@ -18,6 +18,8 @@ from mmcache.lab.servers import Server, ask, choose, server
 from mmcache.model.errors import AssetError, TierError
 from mmcache.model.event import Failed, RefuseReason
 from mmcache.model.key import Key
+from mmcache.semantic.ledger import Ledger
+from mmcache.semantic.prompt import source_id
 from mmcache.settings import SharedSettings
 from mmcache.shared import Shared
 from mmcache.tiers.valkey.feed import AT_ONCE, Feed
@@ -398,3 +400,25 @@ def test_no_replica_is_asked_for_what_was_dropped_lately(
     asked["other"].clear()
     other.get(key(other, "something else"))
     assert asked["other"] == [False]
+
+
+def test_a_ledger_that_cannot_be_written_keeps_nobody_from_hearing_the_rest(
+    opened: Callable[..., Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = opened("one"), opened("other")
+    held_by(one, other)
+    prompt = Prompt("What does it say?", documents=["page 1"])
+    assert other.ask(prompt, lambda prompt: "old", model="m").value == "old"
+    with monkeypatch.context() as full:
+        full.setattr(Ledger, "changed", fails)
+        one.below.tell_sources([_source(one)])
+        one.invalidate(key(one))
+        forgets(other)
+        assert other.ask(prompt, lambda prompt: "computed", model="m").value == "computed"
+    until(lambda: shared(other).all_heard)
+    assert other.ask(prompt, lambda prompt: "new", model="m").value == "new"
+
+
+def _source(cache: Cache) -> bytes:
+    salt = cache.scopes.require(cache.meaning._learning.source_key(bytes(16), "default", "default")).salt
+    return source_id(salt, "document", "page 1")

@@ -118,6 +118,7 @@ class Meaning:
         if options.get("bypass", False) or cache.mode == "off":
             return None
         try:
+            cache.below.check_heard()
             self._refresh()
             found = self._identify(prompt, options, form)
         except TierError as error:

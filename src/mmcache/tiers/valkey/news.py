@@ -53,6 +53,8 @@ class NewsReader:
         self._patience = settings.timeout_seconds
         self.gaps = 0
         """How often news were missed."""
+        self.keeps = True
+        """Whether what was read may be kept as read: no while some of it is still to be written down."""
         self._reset()
         forks.join(self)
 
@@ -222,7 +224,7 @@ class NewsReader:
 
     def _keep(self) -> None:
         place = self._place
-        if self._memory is None or place is None or place == self._kept:
+        if self._memory is None or place is None or place == self._kept or not self.keeps:
             return
         draft = self._memory.with_name(f".{self._memory.name}.{os.getpid()}")
         with suppress(OSError):  # read again, then: harmless
