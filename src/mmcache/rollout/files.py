@@ -35,7 +35,9 @@ class FileRecords:
     def read(self, record: str) -> bytes | None:
         """See `Records`."""
         try:
-            with open(self._path(record), "rb") as file:
+            # not to wait for somebody who writes to it, where it is a pipe
+            descriptor = os.open(self._path(record), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
                 return file.read(MOST_BYTES + 1)
         except FileNotFoundError:
             return None

@@ -6,7 +6,7 @@ Each version is an encoder of its own signature, so blocks of two versions never
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from mmcache.encoder import Encoder
@@ -21,13 +21,14 @@ from mmcache.rollout.places import places
 from mmcache.rollout.records import Records
 from mmcache.rollout.report import Counts
 from mmcache.rollout.state import State, check_name, check_version
-from mmcache.rollout.trial import Trial
+from mmcache.rollout.trial import Trial, told
 from mmcache.rollout.watch import Watch
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
     from mmcache.keys.region import Region
     from mmcache.model.key import Key
+    from mmcache.rows import Row
 
 T = TypeVar("T")
 Version = Callable[..., Any] | tuple[Callable[..., Any], Signature | str]
@@ -183,7 +184,7 @@ class Rollout:
             try:
                 other = call(self._encoders[stable])
             except Exception as error:  # noqa: BLE001 - nor may comparing cost the caller its answer
-                self._say(f"{stable} could not be compared with: {error!r}")
+                self._say(f"{stable} could not be compared with: {told(error)}")
                 return candidate, output
             self._stopped(state, self._trial.compared(state, other, output))
         return candidate, output
@@ -206,6 +207,10 @@ class Rollout:
     def region(self, picture: Any, region: Region, *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.region`."""
         return self._serve(lambda encoder: encoder.region(picture, region, *arguments, **keywords))[1]
+
+    def row(self, row: Row | Sequence[Row], load: Callable[[], Any], *arguments: Any, **keywords: Any) -> Any:
+        """See `Encoder.row`."""
+        return self._serve(lambda encoder: encoder.row(row, load, *arguments, **keywords))[1]
 
     def batch(self, sources: Iterable[Any], *arguments: Any, **keywords: Any) -> Any:
         """See `Encoder.batch`; one version answers all of it."""
@@ -232,7 +237,8 @@ class Rollout:
         """The async twin of `versioned`."""
         import asyncio
 
-        state, stable, candidate = await asyncio.to_thread(self._choose) if self._watch.due else self._choose()
+        waits = self._watch.due or self._trial.due
+        state, stable, candidate = await asyncio.to_thread(self._choose) if waits else self._choose()
         if not candidate:
             return stable, await self._encoders[stable].a(source, *arguments, **keywords)
         try:
@@ -246,7 +252,7 @@ class Rollout:
             try:
                 other = await self._encoders[stable].a(source, *arguments, **keywords)
             except Exception as error:  # noqa: BLE001 - as in `_serve`
-                self._say(f"{stable} could not be compared with: {error!r}")
+                self._say(f"{stable} could not be compared with: {told(error)}")
                 return candidate, output
             await asyncio.to_thread(lambda: self._stopped(state, self._trial.compared(state, other, output)))
         return candidate, output
@@ -256,6 +262,12 @@ class Rollout:
         import asyncio
 
         return await asyncio.to_thread(self.batch, list(sources), *arguments, **keywords)
+
+    async def arow(self, row: Row | Sequence[Row], load: Callable[[], Any], *arguments: Any, **keywords: Any) -> Any:
+        """The async twin of `row`: runs in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.row, row, load, *arguments, **keywords)
 
     def key(self, source: Any, *arguments: Any, **keywords: Any) -> Key:
         """The key under which this call is stored now."""

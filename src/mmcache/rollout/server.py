@@ -10,8 +10,8 @@ from mmcache.rollout.state import MOST_BYTES
 from mmcache.tiers.valkey.replies import Down, Refusal
 from mmcache.tiers.valkey.words import Request, Script
 
-_SWAP = Script("""
-local found=redis.call('GET',KEYS[1]) or ''
+_SWAP = Script(f"""
+local found=redis.call('GETRANGE',KEYS[1],0,{MOST_BYTES})
 if found==ARGV[2] then return 2 end
 if found~=ARGV[1] then return 0 end
 redis.call('SET',KEYS[1],ARGV[2])
@@ -40,8 +40,7 @@ class ServerRecords:
 
     def read(self, record: str) -> bytes | None:
         """See `Records`."""
-        found = self._ask(self._key(record), ("GET", self._key(record)))
-        return None if found is None else bytes(memoryview(found)[: MOST_BYTES + 1])
+        return bytes(self._ask(self._key(record), ("GETRANGE", self._key(record), 0, MOST_BYTES))) or None
 
     def swap(self, record: str, old: bytes | None, new: bytes, *, patience: float = 1.0, durable: bool = True) -> bool:
         """See `Records`. Whether it is durable is the server's own matter."""

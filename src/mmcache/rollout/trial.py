@@ -26,6 +26,14 @@ PUBLISH_SECONDS = 1.0
 _TRIES = 5
 
 
+def told(error: Exception) -> str:
+    """What an error says, shortened."""
+    try:
+        return f"{error!r:.300}"
+    except Exception:  # noqa: BLE001 - a model's own error, whose __repr__ may raise as well
+        return type(error).__name__
+
+
 class Trial:
     """Counts of one process, added to the others' about once a second."""
 
@@ -84,10 +92,11 @@ class Trial:
         """The candidate raised `error`, and the stable version did not; why it must be held now, or nothing."""
         self.count(state, "failed")
         with self._lock:
-            self._in_a_row += 1
-            row = self._in_a_row
-        self._say(f"{state.candidate} failed, {state.stable} answered: {error!r:.300}")
-        return f"it failed {row} times in a row, last with {error!r:.200}" if row >= self._halt_after else ""
+            current = self._of == (state.born, state.trial)
+            self._in_a_row += current
+            row = self._in_a_row if current else 0
+        self._say(f"{state.candidate} failed, {state.stable} answered: {told(error)}")
+        return f"it failed {row} times in a row, last with {told(error)}" if row >= self._halt_after else ""
 
     def compares(self) -> bool:
         """Whether this call is one to compare."""
@@ -98,11 +107,13 @@ class Trial:
         try:
             found = self._agreement(stable, candidate)
         except Exception as error:  # noqa: BLE001 - the caller's own measure; the call it looks at has its answer
-            self._say(f"the comparison of {state.stable} and {state.candidate} failed: {error!r:.300}")
+            self._say(f"the comparison of {state.stable} and {state.candidate} failed: {told(error)}")
             found = None
         value = 0.0 if found is None else found
         with self._lock:
             counts = self._turn(state)
+            if self._of != (state.born, state.trial):
+                return ""
             counts["compared"] = counts.get("compared", 0) + 1
             counts["differed"] = counts.get("differed", 0) + (found is None)
             counts["agreement"] = counts.get("agreement", 0.0) + value
@@ -138,7 +149,10 @@ class Trial:
                 self._counts = msgspec.structs.asdict(counts + Counts(**self._counts))
 
     def _turn(self, state: State) -> dict[str, Any]:
-        """The counts to add to: new ones where another trial has begun. What was not told of an older one is let go."""
+        """The counts to add to: new ones where another trial has begun. What was not told of an older one is let go, as
+        is what a call that began in it still says."""
+        if state.born == self._of[0] and state.trial < self._of[1]:
+            return {}
         if self._of != (state.born, state.trial):
             self._of = state.born, state.trial
             self._counts, self._in_a_row = {}, 0

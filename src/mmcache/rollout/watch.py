@@ -54,14 +54,16 @@ class Watch:
         now = self._clock.monotonic()
         if now >= self._due:
             due = now + self._records.look_every
-            if self._records.waits:
-                self._due = due  # first: others need not wait for this look
+            if self._records.waits and due < self._due + 2 * self._records.look_every:
+                self._due = due  # first: others need not wait for this look, unless what they know is older than that
             self.look()
             self._due = max(self._due, due)
         return self._state
 
     def look(self) -> None:
         """Look now."""
+        if not self._state.born:
+            self._remember()  # first: the server may have lost what the folder has
         try:
             self._take(self._records.read(self._name))
             self.reachable = True
@@ -69,7 +71,6 @@ class Watch:
             if self.reachable or not self._said:  # once an outage, whatever its messages are
                 self._tell(f"its state cannot be read or written, the last known one goes on: {error}")
             self.reachable = False
-            self._remember()
         except FormatVersionError as error:
             self._tell(str(error))
 
@@ -134,12 +135,12 @@ class Watch:
                 self._tell(f"its state could not be remembered: {error}")
 
     def _remember(self) -> None:
-        if self._spare is None or self._state.born:
+        if self._spare is None:
             return
         try:
             raw = self._spare.read(self._name)
             if raw is not None:
-                self._adopt(decode(raw))
+                self._state = decode(raw)
         except (TierError, RolloutError, FormatVersionError) as error:
             self._tell(f"what was remembered of its state cannot be read: {error}")
 

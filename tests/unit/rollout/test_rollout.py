@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmcache import Cache, Region
+from mmcache import Cache, Region, Row
 from mmcache.model.errors import InvalidInputError, RolloutError, SettingsError
 from mmcache.model.event import Failed
 from mmcache.rollout import Rollout
@@ -134,6 +134,33 @@ def test_a_failing_candidate_costs_the_caller_nothing_and_is_held(cache: Cache) 
     assert encode("again")[0] == 2.0
 
 
+def test_an_error_that_cannot_even_be_printed_costs_the_caller_nothing(cache: Cache) -> None:
+    class UnprintableError(Exception):
+        def __repr__(self) -> str:
+            raise self
+
+    new = Model(2.0)
+    new.error = UnprintableError()
+    encode = rollout(cache, Model(1.0), new, halt_after=1)
+    encode.canary(NEW, percent=100)
+    assert encode("x")[0] == 1.0
+    assert "Unprintable" in encode.state().hold
+
+
+def test_a_call_of_an_older_trial_says_nothing_of_the_newer_one(cache: Cache) -> None:
+    encode = rollout(cache, Model(1.0), Model(2.0), compare_share=1.0, halt_after=2)
+    old = encode.canary(NEW, percent=100)
+    encode.rollback()
+    new = encode.canary(NEW, percent=100)
+    trial = encode._trial
+    assert not trial.failed(new, ValueError())
+    for _ in range(2):
+        assert not trial.failed(old, ValueError())
+        assert not trial.compared(old, np.zeros(1), np.ones(1))
+    assert trial.failed(new, ValueError())
+    assert (encode.counts().failed, encode.counts().compared) == (2, 0)
+
+
 def test_errors_that_are_not_in_a_row_do_not_hold_it(cache: Cache) -> None:
     new = Model(2.0)
     encode = rollout(cache, Model(1.0), new, halt_after=2)
@@ -236,6 +263,9 @@ def test_every_way_to_call_it(cache: Cache) -> None:
         assert asyncio.run(encode.a(picture))[0] == expected
         assert asyncio.run(encode.abatch([picture]))[0][0] == expected
         assert cache.get(encode.key(picture))[0] == expected
+        row, straight = Row("pictures", 1), encode.options(bypass=True)  # by row it needs a shared tier
+        assert straight.row(row, lambda: picture)[0] == expected
+        assert asyncio.run(straight.arow(row, lambda: picture))[0] == expected
         version, output = encode.versioned(picture)
         assert (version, output[0]) == ((OLD, 1.0) if expected == 1.0 else (NEW, 2.0))
         if expected == 1.0:

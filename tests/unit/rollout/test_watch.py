@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,23 @@ def test_a_program_that_starts_meanwhile_has_what_the_folder_remembers(
     server.down = True
     assert watching(server, clock, said, FileRecords(tmp_path)).state().stable == "v2"
     assert watching(server, clock, said).state().stable == "v1"  # nobody knows better
+
+
+def test_what_the_server_lost_while_no_program_ran_is_put_back_from_the_folder(
+    server: Server, clock: FakeClock, said: list[str], tmp_path: Path
+) -> None:
+    watch = watching(server, clock, said, FileRecords(tmp_path))
+    watch.state()
+    Board(server).canary("clip", "v2", 5)
+    known = Board(server).promote("clip")
+    clock.advance(1.0)
+    watch.state()
+    server.set("clip", None)
+    assert watching(server, clock, said, FileRecords(tmp_path)).state() == known == Board(server).state("clip")
+    server.set("clip", first("v1", 0.0).encode())  # another host's program came first
+    assert watching(server, clock, said, FileRecords(tmp_path)).state() == known == Board(server).state("clip")
+    later = Board(server).rollback("clip")
+    assert watching(server, clock, said, FileRecords(tmp_path)).state() == later
 
 
 def test_a_record_that_is_lost_is_put_back(server: Server, clock: FakeClock, said: list[str]) -> None:
@@ -283,3 +301,31 @@ def test_a_look_that_waits_for_a_server_is_one_callers(server: Server, clock: Fa
     server.read = waiting  # type: ignore[method-assign]
     watch.state()
     assert server.reads == reads + 1
+
+
+def test_after_a_rest_nobody_goes_on_with_what_is_that_old(server: Server, clock: FakeClock, said: list[str]) -> None:
+    watch = watching(server, clock, said)
+    watch.state()
+    Board(server).canary("clip", "v2", 5)
+    clock.advance(600.0)
+    read = server.read
+
+    def waiting(record: str) -> bytes | None:
+        server.read = read  # type: ignore[method-assign]
+        assert watch.state().candidate == "v2"  # another thread's call
+        return read(record)
+
+    server.read = waiting  # type: ignore[method-assign]
+    assert watch.state().candidate == "v2"
+
+
+def test_a_pipe_in_the_place_of_a_record_keeps_nobody_waiting(
+    clock: FakeClock, said: list[str], tmp_path: Path
+) -> None:
+    records = FileRecords(tmp_path)
+    watching(records, clock, said).state()
+    (tmp_path / "rollouts" / "clip.json").unlink()
+    os.mkfifo(tmp_path / "rollouts" / "clip.json")
+    assert watching(records, clock, said).state().stable == "v1"
+    assert "damaged" in said[0]
+    assert Board(records).state("clip").stable == "v1"
