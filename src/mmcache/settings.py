@@ -142,7 +142,7 @@ class DiskSettings:
 class SharedSettings:
     """The shared tier: a Valkey or Redis server, one found through sentinels, or a cluster. Raises `SettingsError`."""
 
-    url: str
+    url: str = field(repr=False)
     """`valkey://host:6379`, also `redis://`; `valkeys://` or `rediss://` with TLS; `?cluster=true`;
     `valkey+sentinel://one:26379,two:26379/mymaster`. A user, a password and a database may stand in it."""
     password: str | None = field(default=None, repr=False)
@@ -178,10 +178,12 @@ class SharedSettings:
         for name in ("timeout_seconds", "connections", "chunk_bytes", "largest_bytes", "rest_seconds", "lease_seconds",
                      "news_lease_seconds", "backlog_bytes"):  # fmt: skip
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 < value < float("inf")):
-                raise SettingsError(f"shared: {name} is a number above 0, not {value!r}")
-        if not (isinstance(self.spare_seconds, int | float) and self.spare_seconds >= 0):
-            raise SettingsError(f"shared: spare_seconds is a number, 0 or more, not {self.spare_seconds!r}")
+            whole = not name.endswith("_seconds")
+            if not (isinstance(value, int if whole else int | float) and 0 < value <= (2**62 if whole else 1e6)):
+                kind = "a whole number above 0" if whole else "a number above 0, up to a million"
+                raise SettingsError(f"shared: {name} is {kind}, not {value!r}")
+        if not (isinstance(self.spare_seconds, int | float) and 0 <= self.spare_seconds <= 1e9):
+            raise SettingsError(f"shared: spare_seconds is a number from 0 to a billion, not {self.spare_seconds!r}")
         if not isinstance(self.prefix, str) or set("{}") & set(self.prefix):
             raise SettingsError(f"shared: a prefix has no braces, they would choose the slot: {self.prefix!r}")
 

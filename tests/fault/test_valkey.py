@@ -224,11 +224,20 @@ def test_two_caches_share_a_server_and_go_on_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"timeout_seconds": 0}, {"connections": 0}, {"largest_bytes": 0}, {"spare_seconds": -1}, {"machine": b""}]
-)
+    "wrong",
+    [
+        {"timeout_seconds": 0}, {"timeout_seconds": 1e300}, {"connections": 0}, {"connections": 2.5},
+        {"largest_bytes": 0}, {"chunk_bytes": 1e6}, {"spare_seconds": -1}, {"spare_seconds": float("inf")},
+        {"machine": b""},
+    ],
+)  # fmt: skip
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         ValkeyTier.open("valkey://127.0.0.1", **wrong)
+
+
+def test_settings_do_not_show_a_password() -> None:
+    assert "secret" not in repr(SharedSettings("valkey://me:secret@127.0.0.1", password="secret"))
 
 
 def test_a_head_survives_the_wire() -> None:

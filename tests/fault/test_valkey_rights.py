@@ -145,3 +145,11 @@ def test_a_server_that_evicts_whatever_it_likes_costs_misses_only(tmp_path: Path
             tier.close()
     except AssetError as missing:
         pytest.skip(str(missing))
+
+
+def test_a_prefix_that_begins_like_anothers_is_another(url: str) -> None:
+    owner, longer = tier_of(url, "a", "a:"), tier_of(url, "a", "a:b:")
+    assert owner.get([make_key(77)]) == [MissReason.ABSENT]
+    assert longer.get([make_key(77)]) == [MissReason.DENIED]
+    owner.close()
+    longer.close()

@@ -197,3 +197,20 @@ def test_this_machine_is_the_same_for_all_its_processes() -> None:
     assert len(this_machine()) == 8
     assert this_machine() == this_machine()
     assert asleep() == asleep() >= 0
+
+
+def test_a_server_that_did_not_tell_in_time_is_not_asked_again_at_once(clock: FakeClock, server: OneKeyServer) -> None:
+    one = watch(server, b"machine1")
+    one.look()
+    asked = 0
+
+    def late(requests: Sequence[Request]) -> list[Any]:
+        nonlocal asked
+        asked += 1
+        clock.advance(0.5)
+        return [Down("all connections were busy")] * len(requests)
+
+    one._ask = late
+    clock.advance(OVERDUE_SECONDS)
+    one.ask([BLOCK])
+    assert asked == 1

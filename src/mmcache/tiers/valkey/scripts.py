@@ -31,11 +31,22 @@ COMMIT = Script(
     + """
 local head,lease,fence,token,px=KEYS[1],KEYS[2],KEYS[3],ARGV[1],tonumber(ARGV[2])
 local staged={unpack(KEYS,4)}
-if redis.call('GET',fence)~=token and redis.call('GET',lease)~=token then
-  if #staged>0 then redis.call('UNLINK',unpack(staged)) end
-  return 0
+local function live(names)
+  for _,name in ipairs(names) do
+    if px>0 then redis.call('PEXPIRE',name,px) else redis.call('PERSIST',name) end
+  end
+  return 1
 end
 local old,done=pieces(head),-1
+if redis.call('GET',fence)~=token and redis.call('GET',lease)~=token then
+  if old and old[1]==staged[1] then return live(staged) end
+  if #staged>0 then redis.call('UNLINK',unpack(staged)) end
+  if ARGV[4]=='1' and redis.call('EXISTS',lease,fence)>0 then
+    if old then redis.call('UNLINK',unpack(old)) end
+    redis.call('UNLINK',head)
+  end
+  return 0
+end
 if #staged==0 or redis.call('EXISTS',unpack(staged))==#staged then
   if ARGV[3]=='' then done=redis.pcall('RENAME',staged[1],head)
   elseif px>0 then done=redis.pcall('SET',head,ARGV[3],'PX',px)
@@ -48,17 +59,15 @@ if done==-1 or done.err then
   return done
 end
 if ARGV[3]=='' then staged={head} end
-for _,name in ipairs(staged) do
-  if px>0 then redis.call('PEXPIRE',name,px) else redis.call('PERSIST',name) end
-end
-return 1
+return live(staged)
 """
 )
 """Put. Keys: head, lease, fence, what was staged. Arguments: token, milliseconds to live (0 = for ever), the head
-(empty = what was staged becomes it).
+(empty = what was staged becomes it), 1 = the token was seized.
 
 1 = stored, 0 = the token is no longer good, −1 = something staged is not there; an error = no room. Where it is not
-stored for another reason than the token, an older value goes too.
+stored for another reason than the token, an older value goes too; so it does where who overtook a seized token has
+stored nothing yet, and may never do so. Done twice, it leaves a block in its pieces.
 """
 
 _DROP = """

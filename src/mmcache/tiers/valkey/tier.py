@@ -23,8 +23,6 @@ from mmcache.tiers.valkey.record import MACHINE_BYTES
 from mmcache.tiers.valkey.watch import ClockWatch, asleep, this_machine
 from mmcache.tiers.valkey.writer import Writer
 
-_LEDGER_FITS = 1 << 20
-"""Bytes that a reply may have, however small blocks must be."""
 _SETTINGS = {field.name for field in fields(SharedSettings)}
 
 
@@ -55,7 +53,7 @@ class ValkeyTier:
 
     **Rights.** A tenant's user needs no more than its prefix and these commands::
 
-        user NAME on >PASSWORD resetchannels ~PREFIX* -@all +get +getrange +set +strlen +exists +rename +pexpire \\
+        user NAME on >PASSWORD resetchannels ~PREFIX{* -@all +get +getrange +set +strlen +exists +rename +pexpire \\
             +persist +unlink +eval +evalsha +time +scan +auth +select +role +readonly +asking +cluster|slots \\
             +expire +xadd +xread +xrevrange +hset +hgetall +sadd +smembers
 
@@ -89,8 +87,7 @@ class ValkeyTier:
         """
         if machine is not None and len(machine) != MACHINE_BYTES:
             raise SettingsError(f"a machine is {MACHINE_BYTES} bytes, not {machine!r}")
-        roomy = replace(settings, largest_bytes=max(settings.largest_bytes, _LEDGER_FITS))
-        self.client = client or Client(roomy, clock=clock, emit=emit)
+        self.client = client or Client(settings, clock=clock, emit=emit)
         self._shared = client is not None
         names = Names(self.client.address.prefix)
         self.tokens = Tokens()

@@ -160,6 +160,8 @@ class ClockWatch:
 
     def _note(self, told: Any, sent: float, received: float) -> None:
         """Learn from the reply to a look; further round trips only when something has changed, or it was vague."""
+        if _reading(told, sent, received) is None:
+            return
         if received - sent > max(2 * _SHARP, 4 * self._quickest):
             sent = self.own()
             (told,) = self._ask([self._look(_VERSION_ENDS)])

@@ -71,7 +71,9 @@ class _Put:
         if self.refused is not None:
             return [Request(name, RELEASE.words(self.block, (token,)))]
         pieces = zip(self.staged, self.pieces, strict=True)
-        words = COMMIT.words((*self.block, *self.staged), (token, self.left_ms, self.head))
+        words = COMMIT.words(
+            (*self.block, *self.staged), (token, self.left_ms, self.head, int(self.token == UNCONDITIONAL))
+        )
         return [*(Request(at, ("SET", at, piece, "PX", STAGED_MS)) for at, piece in pieces), Request(name, words)]
 
 
@@ -163,7 +165,9 @@ class Writer:
     def _left(self, deadline: Deadline) -> int:
         """Milliseconds after which the server may collect a block; 0 = never."""
         left = math.inf if deadline is None else deadline - self._monotonic()
-        return 0 if left > _FOR_EVER else max(1, math.ceil((left + self._spare) * 1000))
+        if left > _FOR_EVER:
+            return 0
+        return math.ceil((left + self._spare) * 1000) if left > -self._spare else 1
 
     def _send(self, some: Mapping[Key, tuple[int, _Put]], refused: list[Why | None]) -> None:
         """One round trip a node, and one before it for those that have no token yet."""
