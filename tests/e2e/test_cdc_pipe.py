@@ -28,6 +28,7 @@ def pipe() -> Iterator[Pipe]:
 
 def test_a_changed_row_is_served_as_new_by_all_processes(pipe: Pipe) -> None:
     version = next(versions)
+    pipe.each("warm", rows=[20])
     phase = phases.run(pipe, "one", [10], version, rate=1)
     assert phase.settled
     assert [list(seen) for seen in phase.seen] == [[10], [10], [10]]

@@ -16,7 +16,7 @@ from mmcache.lab.cdc.board import Board
 from mmcache.lab.cdc.process import await_ready, kill, stop
 from mmcache.lab.cdc.stages import Stages
 from mmcache.lab.servers import Cluster, Node, cluster, slot_of
-from mmcache.lab.servers.process import bound_to_us
+from mmcache.lab.servers.process import bound_to_us, until
 from mmcache.model.errors import AssetError, TierError
 
 READERS = 3
@@ -108,7 +108,7 @@ class SyncProcess:
             client.close()
         return [
             {"runner": one.report.runner, "state": one.report.state, "counts": one.report.counts,
-             "epochs": one.report.epochs, "alive": one.alive}
+             "epochs": one.report.epochs, "alive": one.alive, "positions": one.report.positions}
             for one in seen
         ]  # fmt: skip
 
@@ -170,6 +170,15 @@ class Pipe:
             self._exit.callback(process.stop)
             process.start()
             self.caches.append(process)
+        self._await_flow()
+
+    def _await_flow(self) -> None:
+        """Until a first change has come through: only then is the topic there, and rows are kept."""
+        self.stages.postgres.run("UPDATE products SET title = title WHERE id = 1")
+        if not until(lambda: any("shop.public.products/0" in one["positions"] for one in self.sync.reports())):
+            raise AssetError("mmcache sync does not find the topic of the table")
+        if not all(found["kept"] for found in self.each("settle", row=1)):
+            raise AssetError("a cache process keeps no rows")
 
     def _mapping(self, secret_file: Path) -> Path:
         path = self._folder / "sync.yaml"

@@ -1,7 +1,8 @@
 """A process that serves rows through a cache, `python -m … CONFIG.json`: one host of several.
 
-It answers orders, one JSON line each: `warm` reads rows before they change, `begin` reads rows that have been changed
-again and again until it is served their new version, `end` says what it was served, `check` reads them once more.
+It answers orders, one JSON line each: `settle` waits until rows are kept, `warm` reads rows before they change, `begin`
+reads rows that have been changed again and again until it is served their new version, `end` says what it was served,
+`check` reads them once more.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from mmcache.rows import Row
 TABLE = "products"
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.02
 """Between two turns; doubled while nothing comes."""
+_SETTLE_SECONDS = 30.0
 _AGAIN = 0.1
 """In so many turns, a row that was seen before is read again."""
 _AT_ONCE = 8
@@ -96,6 +98,17 @@ class Reading:
             self.read(row)
         self._cache.flush()
         return {"reads": self._reads, "unanswered": self._unanswered}
+
+    def settle(self, row: int, **_: Any) -> dict[str, Any]:
+        """Read this row until it is served without being loaded: then rows are followed, and kept."""
+        end = time.monotonic() + _SETTLE_SECONDS
+        while time.monotonic() < end:
+            before = self._loads
+            self.read(row)
+            if self._loads == before:
+                return {"kept": True}
+            time.sleep(_LONGEST_PAUSE_SECONDS)
+        return {"kept": False}
 
     def begin(self, rows: list[int], version: int, **_: Any) -> dict[str, Any]:
         """Read them from when they are committed, in this order, until each is served as this version or later."""
