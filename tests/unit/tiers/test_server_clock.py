@@ -344,3 +344,8 @@ def test_when_the_clock_rests_all_who_still_look_can_read_each_other(deeds: list
         assert all(machine.here(other, other.own()) is not None for other in machines)
     assert world.ledger.turn == turn, "and the ledger comes to rest"
     assert NOISE < LATEST
+
+
+@pytest.mark.parametrize("turn", [2**64 - 1, 2**53, -1])
+def test_a_ledger_whose_turns_are_over_is_begun_again(turn: int) -> None:
+    assert Ledger.decode(Ledger(turn).encode()) == Ledger()

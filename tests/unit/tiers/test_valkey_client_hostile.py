@@ -135,6 +135,27 @@ def test_an_address_of_a_host_that_does_not_answer_leaves_time_for_its_others(mo
             caller.close()
 
 
+@pytest.mark.parametrize("cluster", [False, True])
+def test_a_resolver_that_hangs_holds_one_caller_for_one_timeout(monkeypatch: pytest.MonkeyPatch, cluster: bool) -> None:
+    over, real = threading.Event(), socket.getaddrinfo
+
+    def hangs(host: str, port: int, type: int, flags: int = 0) -> Any:
+        if not flags:
+            over.wait(30)
+        return real(host, port, type=type, flags=flags)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    settings = SharedSettings(f"valkey://nowhere.invalid{'?cluster=true' if cluster else ''}", timeout_seconds=0.1)
+    asker = Client(settings, clock=SystemClock())
+    assert "in time" in asker.ask([get(b"a")])[0]
+    looked = asker.status()["looks"]
+    assert isinstance(asker.ask([get(b"a")])[0], Down)
+    assert asker.status()["looks"] == looked
+    assert not over.is_set()
+    over.set()
+    asker.close()
+
+
 def test_a_node_that_hangs_keeps_no_other_from_running_a_script_that_is_new_to_it() -> None:
     script, known, over = Script("return KEYS[1]"), list[bytes](), threading.Event()
     ports: list[int] = []

@@ -47,6 +47,7 @@ _RENEW = 0.02
 """Seconds of possible drift after which a lead is measured anew."""
 _VAGUE = 0.005
 """Seconds: a lead known less well than this is measured anew when it can be known much better."""
+_LAST_TURN = 2**53
 MOST_LEADS = 128
 """Of a ledger; the longest unheard-of go first, and what those machines stored is missed."""
 
@@ -112,6 +113,7 @@ class Ledger(msgspec.Struct, frozen=True, array_like=True):
         except msgspec.MsgspecError:
             return Ledger()
         sane = all(map(math.isfinite, (x for lead in ledger.leads for x in (lead.seconds, lead.error, lead.at))))
+        sane = sane and 0 <= ledger.turn < _LAST_TURN
         return ledger if sane and len(ledger.leads) <= MOST_LEADS else Ledger()
 
 

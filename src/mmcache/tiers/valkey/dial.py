@@ -11,6 +11,7 @@ from mmcache.tiers.valkey import tls
 from mmcache.tiers.valkey.address import Address, Node
 from mmcache.tiers.valkey.limit import LateError, Limit
 from mmcache.tiers.valkey.replies import Refusal
+from mmcache.tiers.valkey.resolve import places
 from mmcache.tiers.valkey.stream import Stream
 from mmcache.tiers.valkey.wire import Wire
 from mmcache.tiers.valkey.words import Command
@@ -107,11 +108,11 @@ def _connected(node: Node, limit: Limit) -> socket.socket:
     """The first of the host's addresses that can be reached; each gets its share of the time. Raises `OSError`,
     `ValueError`."""
     failure: OSError = OSError(f"{node.host} has no address")
-    places = socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
-    for tried, (family, kind, protocol, _, place) in enumerate(places):
+    found = places(node, limit)
+    for tried, (family, kind, protocol, _, place) in enumerate(found):
         made = socket.socket(family, kind, protocol)
         try:
-            made.settimeout(max(limit.left() / (len(places) - tried), 0.001))
+            made.settimeout(max(limit.left() / (len(found) - tried), 0.001))
             made.connect(place)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(made)

@@ -98,8 +98,10 @@ class Routes(ABC):
         if self.failure:
             self.look.soon()
             raise TierError(self.failure)
-        if not self.look.now(limit) or self.failure:
-            raise TierError(self.failure or "nobody told in time where the data is")
+        if not self.look.now(limit):  # a resolver may hang for long: one call has waited, the next ones do not
+            self.failure = self.failure or "nobody told in time where the data is"
+        if self.failure:
+            raise TierError(self.failure)
 
 
 class OneServer(Routes):
