@@ -287,7 +287,7 @@ def test_a_server_that_is_down_stops_nobody_and_what_was_computed_blindly_is_not
             tier.close()
     except AssetError as missing:
         pytest.skip(str(missing))
-    assert any(isinstance(event, Failed) and event.where == "leases" for event in events)
+    assert any(isinstance(event, Failed) and event.where == "valkey" for event in events)
 
 
 def test_the_thread_renews_gives_back_and_ends_with_the_tier(server: servers.Server) -> None:
