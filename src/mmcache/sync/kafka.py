@@ -38,6 +38,7 @@ class KafkaLog:
         self._settings, self._tell = settings, tell
         self._patterns = [re.compile(one) for one in settings.topics if one.startswith("^")]
         self._names = {one for one in settings.topics if not one.startswith("^")}
+        self._missing: set[str] = set()
         self._doubtful = False
         self._fatal: str | None = None
         self._served = False
@@ -80,6 +81,9 @@ class KafkaLog:
             for name, topic in found.topics.items()
             if topic.error is None and (name in self._names or any(one.match(name) for one in self._patterns))
         }
+        missing, self._missing = self._missing, self._names - set(topics)
+        if self._missing - missing:
+            self._tell(f"topics that are not there (yet): {', '.join(sorted(self._missing))}")
         return Topics(found.cluster_id, self._identified(topics))
 
     def _identified(self, topics: dict[str, Topic]) -> dict[str, Topic]:

@@ -36,6 +36,11 @@ class Mapped:
         self._kept.put({table.name or name: _entry(name, table) for name, table in tables.items()})
 
 
+def marks(tables: Mapping[str, Table]) -> dict[str, str]:
+    """By table: what tells that it is followed, and how."""
+    return {name: blake3(_entry(name, table)).hexdigest(length=6) for name, table in tables.items()}
+
+
 def _entry(name: str, table: Table) -> bytes:
     groups = {group: sorted(columns) for group, columns in sorted(table.groups.items())}
     digest = blake3(msgspec.json.encode([name, table.key, groups, table.old_rows])).hexdigest(length=12)

@@ -138,6 +138,9 @@ def _plain(text: str, path: str) -> Any:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         _refuse_twice(root, yaml, path)
         return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:  # without the line itself, which may hold a password
+        place = f", line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise SettingsError(f"{path}{place} is no YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise SettingsError(f"{path} is no YAML: {error}") from error
 
@@ -184,12 +187,20 @@ def _checked(found: SyncConfig) -> SyncConfig:
         tables[name] = _table(name, table)
         if [one.name for one in tables.values()].count(tables[name].name) > 1:
             raise SettingsError(f"tables: two are called {tables[name].name}; give one of them another `name`")
+    if all(not topic.startswith("^") for topic in kafka.topics):
+        for name in sorted(set(tables).difference(*(tables_of(topic, tables) for topic in kafka.topics))):
+            raise SettingsError(
+                f"tables: {name}: no topic of kafka.topics carries it; add the one that ends in {_suffix(name)}, or "
+                "say in its `topics` which one does"
+            )
     return msgspec.structs.replace(found, tables=tables)
 
 
 def _table(name: str, table: Table) -> Table:
     if not name or not table.key or not all(table.key):
         raise SettingsError(f"tables: {name}: key names the columns of its primary key")
+    if "." not in name:
+        raise SettingsError(f"tables: {name}: name it with its schema or database, as public.{name}")
     for group, columns in table.groups.items():
         if not group or group == ANY or not columns:
             raise SettingsError(f"tables: {name}: a group has a name, other than {ANY!r}, and columns; not {group!r}")

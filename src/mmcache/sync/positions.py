@@ -33,6 +33,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Which connector writes to the partition."""
     mixed: bool = False
     """Whether several do: then versions in it cannot be compared."""
+    tables: tuple[str, ...] = ()
+    """Marks of the tables that were followed when it was saved: the changes of others were passed over."""
 
 
 class Doubt(StrEnum):
@@ -83,23 +85,31 @@ def doubt_by_mark(position: Position, topic_id: str | None, first: Message | Non
 class Positions:
     """All positions of a group."""
 
-    def __init__(self, kept: Hash, group: str) -> None:
-        self._kept, self._group = kept, group
+    def __init__(self, kept: Hash, group: str, marks: Mapping[str, str] | None = None) -> None:
+        """marks: of the tables that are followed now."""
+        self._kept, self._group, self._marks = kept, group, marks or {}
+        self.passed_over: set[str] = set()
+        """Tables of which a runner with another mapping passed changes over, as far as was seen by the last `load`."""
 
     def load(self) -> dict[Partition, Position]:
         """What was saved. What cannot be read is unknown. Raises `TierError`."""
         found = {}
+        self.passed_over = set()
         for field, position in self._kept.read(Position).items():
             group, _, rest = field.partition("|")
             number, _, topic = rest.partition("|")
             if group == self._group and number.isdigit():
                 found[topic, int(number)] = position
+                self.passed_over |= {name for name, mark in self._marks.items() if mark not in position.tables}
         return found
 
     def save(self, positions: Mapping[Partition, Position]) -> None:
         """Raises `TierError`."""
-        fields = {self._field(partition): msgspec.json.encode(position) for partition, position in positions.items()}
-        self._kept.put(fields)
+        tables = tuple(self._marks.values())
+        self._kept.put({
+            self._field(partition): msgspec.json.encode(msgspec.structs.replace(position, tables=tables))
+            for partition, position in positions.items()
+        })  # fmt: skip
 
     def _field(self, partition: Partition) -> str:
         return f"{self._group}|{partition[1]}|{partition[0]}"

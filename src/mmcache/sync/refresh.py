@@ -67,10 +67,14 @@ class Refreshes:
                 self._thread.start()
 
     def failed(self) -> list[tuple[str, Message]]:
-        """Those that failed since the last call, and why."""
+        """Those that failed and were not noted yet, and why."""
         with self._changed:
-            failed, self._failed = self._failed, []
-        return failed
+            return list(self._failed)
+
+    def noted(self) -> None:
+        """The first of them is kept elsewhere."""
+        with self._changed:
+            del self._failed[0]
 
     def settle(self, seconds: float) -> bool:
         """Wait until none waits, for so long at most; whether that is so."""

@@ -7,6 +7,7 @@ announced again (`refresh`, other readers of the topics).
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -16,16 +17,37 @@ from mmcache.sync.log import Log
 from mmcache.sync.mapping import Resnapshot
 
 COMMAND_SECONDS = 60.0
+THREAD = "mmcache-resnapshot"
 
 
-def ask(wanted: Resnapshot, tables: Sequence[str], log: Log, run: Callable[..., object] = subprocess.run) -> None:
-    """Ask for `tables`: by Debezium's signal, or by the user's command. Raises `SyncError`."""
+def ask(
+    wanted: Resnapshot,
+    tables: Sequence[str],
+    log: Log,
+    failed: Callable[[str], None],
+    run: Callable[..., object] = subprocess.run,
+) -> None:
+    """Ask for `tables`: by Debezium's signal, or by the user's command, which nobody waits for. failed: told why."""
     if wanted.topic is not None and wanted.server is not None:
         signal = {"type": "execute-snapshot", "data": {"data-collections": list(tables), "type": "INCREMENTAL"}}
-        log.produce(wanted.topic, wanted.server, msgspec.json.encode(signal))
+        try:
+            log.produce(wanted.topic, wanted.server, msgspec.json.encode(signal))
+        except SyncError as error:
+            failed(str(error))
         return
-    command = [*wanted.command, *tables]
+    threading.Thread(target=_command, args=(wanted.command, tables, failed, run), name=THREAD, daemon=True).start()
+
+
+def _command(
+    command: Sequence[str], tables: Sequence[str], failed: Callable[[str], None], run: Callable[..., object]
+) -> None:
+    """The reason does not show its arguments, which may be secrets."""
+    quiet = subprocess.DEVNULL
     try:
-        run(command, check=True, timeout=COMMAND_SECONDS, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise SyncError(f"resnapshot: {command[0]} did not work: {error}") from error
+        run([*command, *tables], check=True, timeout=COMMAND_SECONDS, stdin=quiet, stdout=quiet)
+    except subprocess.CalledProcessError as error:
+        failed(f"resnapshot: {command[0]} ended with exit code {error.returncode}")
+    except subprocess.TimeoutExpired:
+        failed(f"resnapshot: {command[0]} did not end within {COMMAND_SECONDS:g} s")
+    except OSError as error:
+        failed(f"resnapshot: {command[0]} did not start: {error.strerror or error}")

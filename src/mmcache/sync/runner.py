@@ -7,6 +7,7 @@ same, nothing is read; where it is another one, or has a gap, all tables of the 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
@@ -14,13 +15,13 @@ from threading import Event
 import msgspec
 
 from mmcache.model.clock import Clock, SystemClock
-from mmcache.model.errors import SyncError, TierError
+from mmcache.model.errors import TierError
 from mmcache.sync import resnapshot
 from mmcache.sync.batch import Batch, Interpreter, moved_from
 from mmcache.sync.dead import DeadLetters
 from mmcache.sync.link import Link
 from mmcache.sync.log import Log, Topics, lag
-from mmcache.sync.mapped import Mapped
+from mmcache.sync.mapped import Mapped, marks
 from mmcache.sync.mapping import SyncConfig, tables_of
 from mmcache.sync.moves import Mover
 from mmcache.sync.positions import Doubt, Partition, Position, Positions, doubt, doubt_by_mark, named, restarted
@@ -71,7 +72,7 @@ class Runner:
         self.stop = stop or Event()
         mover = Mover(link.ids, config.tables)
         self._mover, self._interpreter = mover, Interpreter(mover, config.tables, config.on_poison)
-        self._positions_kept = Positions(link.keeper.hash("positions"), config.kafka.group)
+        self._positions_kept = Positions(link.keeper.hash("positions"), config.kafka.group, marks(config.tables))
         self._dead, self._status = DeadLetters(link.keeper), Status(link.keeper)
         self._refreshes = Refreshes(refreshers or {})
         self._stall = Stall(config.stale_after, self._clock.monotonic)
@@ -108,7 +109,7 @@ class Runner:
 
     def at_end(self) -> bool:
         """Whether nothing is left to apply, as far as is known."""
-        return bool(self._reading) and not self._doubtful and self._lag() == 0 and all(
+        return bool(self._reading) and not (self._doubtful or self._silent) and self._lag() == 0 and all(
             self._log.ends_known(partition) is not None for partition in self._reading
         )  # fmt: skip
 
@@ -142,20 +143,24 @@ class Runner:
         self.positions = self._positions_kept.load()
         self._databases = self._databases_kept.read(Database)
         mapped = Mapped(self._link.keeper.hash("tables"))
-        unknown = mapped.unknown(self._config.tables)
-        if unknown:
-            self._tell(f"newly mapped, or mapped otherwise than before: {', '.join(unknown)}; moved as a whole")
-            changes = [change for table in unknown for change in self._whole(table)]
-            self._link.publisher.apply(changes)
-            mapped.note(self._config.tables)
+        self._move_passed_over(mapped.unknown(self._config.tables))
+        mapped.note(self._config.tables)
         self._status.tidy()
         self._prepared = True
+
+    def _move_passed_over(self, tables: Sequence[str] = ()) -> None:
+        """These, and those that a runner with another mapping has passed over. Raises `TierError`."""
+        unknown = sorted({*tables, *self._positions_kept.passed_over})
+        if unknown:
+            self._tell(f"newly mapped, or mapped otherwise than before: {', '.join(unknown)}; moved as a whole")
+            self._link.publisher.apply([change for table in unknown for change in self._whole(table)])
+            self._positions_kept.save(self.positions)
 
     def _mind_the_stall(self) -> None:
         """Raises `TierError`."""
         ends = {partition: self._log.ends_known(partition) for partition in self._reading}
         known = {partition: end for partition, end in ends.items() if end is not None}
-        if self._doubtful or not known or len(known) < len(ends):
+        if self._doubtful or self._silent or not known or len(known) < len(ends):
             self._stall.lose()
         else:
             offsets = {partition: self.positions[partition].offset for partition in known}
@@ -201,6 +206,7 @@ class Runner:
         """
         if self._config.kafka.share:  # another runner may have read them meanwhile
             self.positions |= self._positions_kept.load()
+            self._move_passed_over()
         identities = {p: topics.topics[p[0]].identity for p in fresh}
         ends = self._ends(fresh)
         doubts, silent = self._doubts(identities, ends)
@@ -276,10 +282,7 @@ class Runner:
         """Another log, so often; the connector is asked to read `tables` again, where the mapping says how."""
         self.epochs += count
         if count and self._config.resnapshot is not None:
-            try:
-                resnapshot.ask(self._config.resnapshot, sorted(set(tables)), self._log)
-            except SyncError as error:
-                self._failed(str(error))
+            resnapshot.ask(self._config.resnapshot, sorted(set(tables)), self._log, self._failed)
 
     def _whole(self, table: str) -> list[Change]:
         return [Change(source, ANEW) for source in self._mover.whole(table).sources]
@@ -350,28 +353,33 @@ class Runner:
     def report(self) -> Report:
         """What there is to say now. Raises `TierError`."""
         now, behind = self._clock.wall(), self._lag()
-        latest = max(self._latest.values(), default=None)
         heard = self._interpreter.heard_ts
-        counts = dict(self.counts) | {
-            "stalls": self._stall.count,
-            "refreshed": self._refreshes.done,
-            "refresh_left_out": self._refreshes.left_out,
-        }
+        counts = dict(self.counts) | {"stalls": self._stall.count, "refreshed": self._refreshes.done}
+        counts["refresh_left_out"] = self._refreshes.left_out
         return Report(
             runner=self._name, group=self._config.kafka.group, state=self.state, started=self._started, counts=counts,
             positions={f"{p[0]}/{p[1]}": position.offset for p, position in sorted(self.positions.items())
                        if p in self._reading},
-            lag=behind, lag_seconds=0.0 if not behind or latest is None else max(0.0, now - latest),
+            lag=behind, lag_seconds=self._late(now, behind),
             heard_seconds=None if heard is None else max(0.0, now - heard), epochs=self.epochs,
             last_error=self.last_error, dead=self._dead.count(),
         )  # fmt: skip
 
+    def _late(self, now: float, left: int) -> float:
+        if self.state == "reading" and not (left or self._silent or self._doubtful):
+            return 0.0
+        behind = self._stall.behind()
+        if math.isfinite(behind):
+            return behind
+        return max(0.0, now - min([self._started, *(at for p, at in self._latest.items() if p in self._reading)]))
+
     def _beat(self) -> None:
         """Raises `TierError`."""
         for why, message in self._refreshes.failed():
+            self._dead.add("refresh", why, message)
+            self._refreshes.noted()
             self.counts["refresh_failed"] += 1
             self._failed(f"refresh: {why}")
-            self._dead.add("refresh", why, message)
         if self._clock.monotonic() >= self._next_commit:
             self._commit()
         self._status.tell(self.report())

@@ -41,7 +41,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lag: int = 0
     """Messages that are there and not applied."""
     lag_seconds: float = 0.0
-    """How old the last applied change is, where there is a lag; 0 where there is none."""
+    """For how long what the broker has, or should say that it has, may not be applied; 0 where all of it is."""
     heard_seconds: float | None = None
     """Since the connector's last heartbeat; None where the heartbeat topic is not read."""
     epochs: int = 0

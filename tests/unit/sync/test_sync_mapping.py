@@ -87,6 +87,8 @@ def test_shared_by_its_fields(tmp_path: Path) -> None:
         ("replicas: 1", "stale_after: .nan", "above 0"),
         ("replicas: 1", "on_poison: die", "Invalid enum value 'die'"),
         ("kafka:", "kafka: [", "no YAML"),
+        ("  public.orders:", "  orders:", "orders: name it with its schema or database, as public.orders"),
+        (', "^shop\\\\.public\\\\.ord.*"', "", "public.orders: no topic of kafka.topics carries it"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -95,6 +97,14 @@ def test_what_is_wrong_is_said(tmp_path: Path, old: str, new: str, why: str) -> 
         read(made(tmp_path, GOOD.replace(old, new, 1)))
     assert why in str(caught.value)
     assert "sync.yaml" in str(caught.value)
+
+
+def test_what_is_no_yaml_is_not_shown(tmp_path: Path) -> None:
+    """It may hold a password."""
+    with pytest.raises(SettingsError, match="line 5 is no YAML") as caught:
+        read(made(tmp_path, GOOD.replace('//localhost:6379?cluster=true"', '//:hush@localhost:6379" x')))
+    assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: b", "\0"])

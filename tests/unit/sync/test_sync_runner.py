@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from mmcache.sync.dead import DeadLetters
 from mmcache.sync.envelope import Message
 from mmcache.sync.mapping import Resnapshot, Table
 from mmcache.sync.positions import Position, Positions
+from mmcache.sync.resnapshot import THREAD
 from mmcache.sync.retry import retry
 from mmcache.sync.runner import Runner
 from mmcache.sync.status import OLD_SECONDS, Status
@@ -296,7 +298,10 @@ class TestAnotherLog:
         bench.started()
         bench.log.make(PRODUCTS)
         self.flushed(bench)
-        assert "resnapshot" in bench.runner.last_error
+        for thread in threading.enumerate():
+            if thread.name == THREAD:
+                thread.join()
+        assert "resnapshot: /nonexistent/program did not start" in bench.runner.last_error
 
 
 def test_new_partitions_are_read_and_what_was_missed_of_them_moves() -> None:
