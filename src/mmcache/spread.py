@@ -94,12 +94,15 @@ class Spread:
         """Other hosts invalidated `keys` (None = nobody knows what): forget them, also on this machine's disk."""
         lost, made = self._forget_in_memory(keys)
         released: list[Callable[[], None]] = []
-        self._forget_on_its_way(None if keys is None else list(keys), released)
+        written = self._forget_on_its_way(None if keys is None else list(keys), released)
         for tier in self._lower:
             if self._elsewhere is not None and tier is self._elsewhere.tier:
                 continue
             try:
-                tier.drop(lost if keys is not None else [held.key for held in tier.scan()])
+                dropped = tier.drop(lost if keys is not None else [held.key for held in tier.scan()])
+                if (dropped or written) and keys is not None and tier is self._lower[0] and self._broadcast is not None:
+                    # this process may have brought it there after the others had heard, and they have read it there
+                    self._tell_the_machine_but_us(lost)
             except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; the debt is remembered
                 self._owed[id(tier)].add(lost)
                 self._emit(Failed(tier.name, f"drop failed: {error!r}"))

@@ -422,3 +422,39 @@ def test_a_ledger_that_cannot_be_written_keeps_nobody_from_hearing_the_rest(
 def _source(cache: Cache) -> bytes:
     salt = cache.scopes.require(cache.meaning._learning.source_key(bytes(16), "default", "default")).salt
     return source_id(salt, "document", "page 1")
+
+
+def test_what_a_process_brings_to_the_disk_before_it_hears_the_others_forget_again(
+    opened: Callable[..., Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, early, host = opened("one"), opened("one"), opened("other")
+    host.put(key(host), "old")
+    host.flush()
+    until(lambda: shared(late).news._place == shared(early).news._place == _last(host))
+    heard, write = threading.Event(), threading.Event()
+    disk: Any = late._store.lower[0].inner  # type: ignore[attr-defined]
+    put, on_news = disk.put, shared(late).news._on_news
+
+    def put_later(*arguments: Any) -> Any:
+        assert write.wait(30)
+        return put(*arguments)
+
+    def hear_later(news: Any) -> None:
+        assert heard.wait(30)
+        on_news(news)
+
+    monkeypatch.setattr(disk, "put", put_later)
+    monkeypatch.setattr(shared(late).news, "_on_news", hear_later)
+    assert late.get(key(late)) == "old"
+    host.invalidate(key(host))
+    until(lambda: shared(early).news._place == _last(host))
+    write.set()
+    late.flush()
+    assert early.get(key(early)) == "old"  # it may not: nobody has dropped it there
+    heard.set()
+    forgets(early)
+
+
+def _last(cache: Cache) -> Any:
+    (last,) = shared(cache).client.ask([_request(shared(cache)._feed)])
+    return Feed.last(last)
