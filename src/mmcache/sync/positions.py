@@ -52,6 +52,15 @@ class Doubt(StrEnum):
     """Where the last applied message was, there is another one."""
 
 
+EXPLAINED = {
+    Doubt.UNKNOWN: "it was never read before",
+    Doubt.ANOTHER_TOPIC: "it was made anew",
+    Doubt.SHORTER: "the broker has lost a part of it",
+    Doubt.TRIMMED: "the broker has deleted what was not read yet",
+    Doubt.OTHER_MESSAGES: "the broker's log is another one",
+}
+
+
 def digest_of(message: Message) -> str:
     """What a message is recognised by."""
     parts = (message.key, message.value)

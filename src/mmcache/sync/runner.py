@@ -19,12 +19,23 @@ from mmcache.model.errors import TierError
 from mmcache.sync import resnapshot
 from mmcache.sync.batch import Batch, Interpreter, moved_from
 from mmcache.sync.dead import DeadLetters
+from mmcache.sync.ends import LOOK_SECONDS, ends_of, others
 from mmcache.sync.link import Link
 from mmcache.sync.log import Log, Topics, lag
 from mmcache.sync.mapped import Mapped, marks
 from mmcache.sync.mapping import SyncConfig, tables_of
 from mmcache.sync.moves import Mover
-from mmcache.sync.positions import Doubt, Partition, Position, Positions, doubt, doubt_by_mark, named, restarted
+from mmcache.sync.positions import (
+    EXPLAINED,
+    Doubt,
+    Partition,
+    Position,
+    Positions,
+    doubt,
+    doubt_by_mark,
+    named,
+    restarted,
+)
 from mmcache.sync.refresh import Refresher, Refreshes
 from mmcache.sync.stall import Stall
 from mmcache.sync.status import BEAT_SECONDS, Report, Status
@@ -35,20 +46,11 @@ from mmcache.tiers.valkey.followed import SECONDS
 MOST = 1_000
 """Messages in a batch."""
 WAIT_SECONDS = 0.2
-LOOK_SECONDS = 1.0
 DOUBTFUL_LOOK_SECONDS = 0.1
 COMMIT_SECONDS = 1.0
 SHORT_SECONDS = 1.0
 """A log must be seen to end before our position for so long before that is believed."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.25
-
-EXPLAINED = {
-    Doubt.UNKNOWN: "it was never read before",
-    Doubt.ANOTHER_TOPIC: "it was made anew",
-    Doubt.SHORTER: "the broker has lost a part of it",
-    Doubt.TRIMMED: "the broker has deleted what was not read yet",
-    Doubt.OTHER_MESSAGES: "the broker's log is another one",
-}
 
 
 class Runner:
@@ -83,6 +85,8 @@ class Runner:
         self._reading: set[Partition] = set()
         self._silent: set[Partition] = set()
         """Of which the broker did not say enough to read them."""
+        self._others: dict[Partition, int | None] = {}
+        """What other runners of the group read, and where it ends."""
         self._short_since: dict[Partition, float] = {}
         self._latest: dict[Partition, float] = {}
         self.counts: Counter[str] = Counter()
@@ -158,12 +162,14 @@ class Runner:
 
     def _mind_the_stall(self) -> None:
         """Raises `TierError`."""
-        ends = {partition: self._log.ends_known(partition) for partition in self._reading}
+        ends = self._others | {partition: self._log.ends_known(partition) for partition in self._reading}
         known = {partition: end for partition, end in ends.items() if end is not None}
         if self._doubtful or self._silent or not known or len(known) < len(ends):
             self._stall.lose()
         else:
-            offsets = {partition: self.positions[partition].offset for partition in known}
+            offsets = {
+                partition: self.positions[partition].offset for partition in known if partition in self.positions
+            }
             self._stall.see(known, offsets, self._interpreter.heard_ts)
         if self._stall.due():
             self._link.publisher.apply([change for table in self._config.tables for change in self._whole(table)])
@@ -187,6 +193,9 @@ class Runner:
             return
         owned = {partition for partition in self._log.owned(topics) if partition[0] in topics.topics}
         other = {p for p in owned & self._reading if self._other_topic(p, topics)}
+        if self._config.kafka.share:
+            self._others, kept = others(self._log, self._positions_kept, topics, owned)
+            self.positions |= kept
         fresh = owned if self._doubtful else (owned - self._reading) | other
         if fresh or owned != self._reading:
             self._silent = self._begin(owned, fresh, topics)
@@ -208,7 +217,7 @@ class Runner:
             self.positions |= self._positions_kept.load()
             self._move_passed_over()
         identities = {p: topics.topics[p[0]].identity for p in fresh}
-        ends = self._ends(fresh)
+        ends = ends_of(self._log, fresh, self._silent, self._clock)
         doubts, silent = self._doubts(identities, ends)
         silent |= fresh - set(ends)
         placed: dict[Partition, Position] = {}
@@ -225,18 +234,6 @@ class Runner:
         self._reading = owned - silent
         self._log.begin({partition: self.positions[partition].offset for partition in self._reading})
         return silent
-
-    def _ends(self, partitions: set[Partition]) -> dict[Partition, tuple[int, int]]:
-        """As many as are told in a second: those that were silent before are asked last."""
-        found: dict[Partition, tuple[int, int]] = {}
-        end = self._clock.monotonic() + LOOK_SECONDS
-        for partition in sorted(partitions, key=lambda one: (one in self._silent, one)):
-            ends = self._log.ends(partition)
-            if ends is not None:
-                found[partition] = ends
-            elif self._clock.monotonic() >= end:
-                break
-        return found
 
     def _doubts(
         self, identities: Mapping[Partition, str | None], ends: Mapping[Partition, tuple[int, int]]

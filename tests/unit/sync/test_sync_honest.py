@@ -10,7 +10,9 @@ import pytest
 from tests.unit.sync.stand_ins import PRODUCTS, TABLES, FakeLog, config, event
 from tests.unit.sync.test_sync_runner import PLACE, ROW, Bench
 
+from mmcache.sync.log import Topics
 from mmcache.sync.mapping import Resnapshot
+from mmcache.sync.positions import Partition
 from mmcache.sync.resnapshot import THREAD, ask
 
 
@@ -41,6 +43,38 @@ def test_while_one_partition_has_no_leader_nobody_is_told_that_nothing_is_missed
     bench.log.leaderless = {PLACE}
     bench.steps(10, seconds=60.0)
     assert bench.runner._stall.behind() >= 540.0
+
+
+class Half(FakeLog):
+    """Gives one of two partitions to each of two runners."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__({PRODUCTS: 2})
+        self.number = number
+
+    def owned(self, topics: Topics) -> set[Partition]:
+        return {(PRODUCTS, self.number)}
+
+
+def test_a_runner_vouches_for_what_others_of_its_group_read_once_they_have_applied_it() -> None:
+    benches = [Bench(), Bench()]
+    for number, bench in enumerate(benches):
+        bench.config, bench.log, bench.server = config(share=True), Half(number), benches[0].server
+        bench.log.identities, bench.log.logs = {PRODUCTS: "id"}, benches[0].log.logs
+        bench.started()
+    one, other = benches
+    one.log.write(event(0, "d", {"id": 1}, partition=1))
+    one.steps(4)
+    assert one.runner._stall.behind() == float("inf")  # nobody reads the other half
+    other.steps(3)
+    one.steps(4)
+    assert one.runner._stall.behind() < 10.0
+    one.log.write(event(1, "d", {"id": 1}, partition=1))
+    one.steps(20)
+    assert one.runner._stall.behind() > 30.0
+    other.steps(2)
+    one.steps(4)
+    assert one.runner._stall.behind() < 10.0
 
 
 def test_a_message_after_a_long_rest_is_no_long_lag() -> None:
