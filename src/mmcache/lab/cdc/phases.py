@@ -42,6 +42,8 @@ class Phase:
     old: list[tuple[int, float]] = field(default_factory=list)
     """Rows served in their old version though the new one was committed, and when they were asked for."""
     reads: int = 0
+    loads: int = 0
+    """Reads for which the row was fetched from the database."""
     wrong: int = 0
     unanswered: int = 0
     settled: bool = True
@@ -145,7 +147,7 @@ def run(
     for found in ask_all(pipe.caches, "end", patience=_PATIENCE_SECONDS):
         phase.settled &= found["settled"]
         phase.old += [(row, at) for row, at in found["old"]]
-        for count in ("reads", "wrong", "unanswered"):
+        for count in ("reads", "loads", "wrong", "unanswered"):
             setattr(phase, count, getattr(phase, count) + found[count])
         phase.seen.append(dict(found["seen"]))
     phase.seen = [seen for seen, one in zip(phase.seen, pipe.caches, strict=True) if one in lasted]
