@@ -204,3 +204,28 @@ def test_what_came_unasked_inside_tls_is_seen_before_the_next_question() -> None
         assert not stream.quiet()
         mine.left = 0
         assert stream.quiet()
+
+
+@pytest.mark.parametrize("said", ["CLUSTERDOWN The cluster is down", "MASTERDOWN x", "LOADING x", "READONLY x"])
+def test_a_listener_leaves_a_node_that_is_cut_off_for_the_one_that_took_its_place(said: str) -> None:
+    ports: list[int] = []
+
+    def cut_off(words: Words) -> Any:
+        return slots_of(ports) if words[0] == b"CLUSTER" else Error(said)
+
+    def elected(words: Words) -> Any:
+        return slots_of(ports[1:]) if words[0] == b"CLUSTER" else b"news"
+
+    with fakes(cut_off, elected) as found:
+        ports[:] = found
+        with client(found, cluster=True) as asker:
+            replies = []
+            for _ in range(6):
+                listener = asker.listen(b"b")  # in the first half
+                replies.append(listener.ask(("XREAD",), 10))
+                listener.close()
+                looking = asker._routes.look._running
+                if looking is not None:
+                    looking.wait(10)
+                asker._sleep(0.2)
+        assert b"news" in replies

@@ -17,6 +17,8 @@ from mmcache.tiers.valkey.wire import Wire
 from mmcache.tiers.valkey.words import Command
 
 _MOST_HOPS = 5
+_NOT_HERE = ("READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING")
+"""What a node says whose place another one may have taken: also one that is cut off from the majority."""
 
 
 class Listener:
@@ -41,7 +43,7 @@ class Listener:
             reply = self._once(command, limit)
             if not isinstance(reply, Refusal):
                 return reply
-            if reply.startswith("READONLY"):
+            if reply.startswith(_NOT_HERE):
                 self._hang_up()
                 self._routes.look.soon()
             if not reply.startswith(("MOVED ", "ASK ")) or not self._follow(reply):
