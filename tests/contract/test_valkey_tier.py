@@ -13,7 +13,6 @@ from mmcache.testing.clock import FakeClock
 from mmcache.testing.tier_contract import TierContract
 from mmcache.tiers.valkey import ValkeyTier
 
-
 SERVERS: dict[str, tuple[str | None, int | None]] = {"newest": (None, None), "redis-6": ("redis", 6)}
 
 

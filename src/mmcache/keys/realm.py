@@ -59,7 +59,7 @@ class RealmKeys:
 
 
 def root_secret(root: Path | None, secret: bytes | None) -> bytes:
-    """`secret`, else that of the key file in the folder `root`, which is made; else a new one. Raises `SettingsError`."""
+    """`secret`, else the key file's in the folder `root`, which is made; else a new one. Raises `SettingsError`."""
     if root is not None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     if secret is not None:
