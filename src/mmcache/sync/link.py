@@ -129,7 +129,8 @@ def open_link(config: SyncConfig, *, clock: Clock | None = None) -> tuple[Client
     secret = load_secret(path)
     client, keeper = keeper_of(config.settings, clock=clock)
     check = partial(_require_same_secret, client, client.address.prefix, secret)
-    publisher = Publisher(client, replicas=config.replicas)
+    # half of the client's patience: it takes who does not answer in time for dead
+    publisher = Publisher(client, replicas=config.replicas, wait_seconds=config.settings.timeout_seconds / 2)
     return client, Link(publisher, keeper, RowIds(secret), publisher.follow, check)
 
 

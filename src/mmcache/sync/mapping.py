@@ -168,6 +168,11 @@ def _checked(found: SyncConfig) -> SyncConfig:
     kafka = found.kafka
     if not kafka.bootstrap or not kafka.topics or not kafka.group:
         raise SettingsError("kafka: bootstrap, topics and group must say something")
+    for topic in kafka.topics:
+        try:
+            _ = re.compile(topic) if topic.startswith("^") else None
+        except re.error as error:
+            raise SettingsError(f"kafka: topics: {topic} is no regular expression: {error}") from error
     for option in kafka.options:
         if option in OURS or option.startswith(("enable.auto", "auto.commit")):
             raise SettingsError(f"kafka: options: {option} is set by mmcache, or by the fields beside `options`")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.sync.stand_ins import PRODUCTS, TABLES, FakeLog, config, event
 from tests.unit.sync.test_sync_runner import PLACE, ROW, Bench
 
+from mmcache.keys.realm import load_secret
+from mmcache.sync.link import open_link
 from mmcache.sync.log import Topics
 from mmcache.sync.mapping import Resnapshot
 from mmcache.sync.positions import Partition
 from mmcache.sync.resnapshot import THREAD, ask
+from mmcache.tiers.valkey.editions import Publisher
 
 
 def test_a_broker_that_is_away_is_a_growing_lag() -> None:
@@ -169,3 +174,12 @@ def test_a_command_is_not_waited_for_and_its_arguments_are_not_told(fault: Excep
         if thread.name == THREAD:
             thread.join()
     assert said == [f"resnapshot: {why}"]
+
+
+def test_replicas_are_waited_for_less_long_than_the_client_waits_for_an_answer(tmp_path: Path) -> None:
+    load_secret(tmp_path / "realm.key")
+    wanted = msgspec.structs.replace(config(), secret_file=str(tmp_path / "realm.key"), replicas=1)
+    client, made = open_link(wanted)
+    assert isinstance(made.publisher, Publisher)
+    assert made.publisher._wait_ms < 1000 * wanted.settings.timeout_seconds
+    client.close()

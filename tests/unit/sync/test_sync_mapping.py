@@ -87,6 +87,7 @@ def test_shared_by_its_fields(tmp_path: Path) -> None:
         ("replicas: 1", "stale_after: .nan", "above 0"),
         ("replicas: 1", "on_poison: die", "Invalid enum value 'die'"),
         ("kafka:", "kafka: [", "no YAML"),
+        ("ord.*", "ord[", "is no regular expression: unterminated character set"),
         ("  public.orders:", "  orders:", "orders: name it with its schema or database, as public.orders"),
         (', "^shop\\\\.public\\\\.ord.*"', "", "public.orders: no topic of kafka.topics carries it"),
     ],
