@@ -15,7 +15,9 @@ from mmcache.model.clock import SystemClock
 from mmcache.model.errors import TierError
 from mmcache.settings import SharedSettings
 from mmcache.testing.clock import FakeClock
+from mmcache.tiers.valkey import ValkeyTier
 from mmcache.tiers.valkey.client import Client, Down, Request, Script
+from mmcache.tiers.valkey.realm import same_secret
 from mmcache.tiers.valkey.replies import Replies
 from mmcache.tiers.valkey.slots import slot_of
 from mmcache.tiers.valkey.stream import SecureStream
@@ -229,3 +231,18 @@ def test_a_listener_leaves_a_node_that_is_cut_off_for_the_one_that_took_its_plac
                     looking.wait(10)
                 asker._sleep(0.2)
         assert b"news" in replies
+
+
+def test_a_server_that_lists_its_keys_in_a_circle_is_not_followed_for_ever() -> None:
+    with fakes(at_most(100, lambda words: [b"5", []])) as ports:
+        tier = ValkeyTier.open(f"valkey://127.0.0.1:{ports[0]}", clock=FakeClock(), heartbeat=False)
+        with pytest.raises(TierError, match="circle"):
+            list(tier.scan())
+        assert tier.stats().detail["down"] == 1
+        tier.close()
+
+
+@pytest.mark.parametrize("said", [10**12, -1, None, [], [b"x"], b"x" * 20_000])
+def test_a_fingerprint_that_is_none_is_nobodys_other_secret(said: Any) -> None:
+    with fakes(lambda words: said) as ports, client(ports) as asker:
+        assert isinstance(same_secret(asker, "a:", bytes(32)), Down)

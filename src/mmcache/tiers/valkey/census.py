@@ -68,7 +68,7 @@ class Census:
 
     def _pages(self, node: Node) -> Iterator[list[bytes]]:
         """Names of the prefix. Raises `TierError`."""
-        cursor = b"0"
+        cursor, seen = b"0", set[bytes]()
         while True:
             (reply,) = self._client.ask_node(node, [("SCAN", cursor, "MATCH", self._names.pattern, "COUNT", _PAGE)])
             if isinstance(reply, Refusal | Down):
@@ -80,6 +80,9 @@ class Census:
             yield [name for name in found if isinstance(name, bytes)]
             if cursor == b"0":
                 return
+            if cursor in seen:  # they only grow (bits reversed), whatever the server's table does meanwhile
+                raise TierError(f"{node} lists its keys in a circle")
+            seen.add(cursor)
 
     def _held(self, name: bytes, raw: Any, size: Any) -> Held | None:
         key = self._names.key_of(name)

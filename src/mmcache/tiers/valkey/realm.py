@@ -26,4 +26,6 @@ def same_secret(client: Asks, prefix: str, secret: bytes) -> bool | Down | Refus
     key = prefix.encode() + b"{realm}"
     mine = blake3(secret, derive_key_context="mmcache 2026 shared realm fingerprint v1").digest(length=16)
     (reply,) = client.ask([Request(key, _SAME.words([key], [mine]))])
-    return reply if isinstance(reply, Down | Refusal) else bytes(reply) == mine
+    if isinstance(reply, Down | Refusal):
+        return reply
+    return reply == mine if isinstance(reply, bytes) else Down(f"the server answers {reply!r:.40}, which is no text")
