@@ -168,7 +168,7 @@ def killed_rows(phase: Phase) -> list[Row]:
         Row.of(f"{name}/healed", "then until all made meanwhile is new everywhere", "s", "lower", phase.healed(),
                target=WINDOW_SECONDS),
         Row.of(f"{name}/twice", "events that the broker held again", "events", "lower", float(phase.twice)),
-        Row.of(f"{name}/loads", f"rows loaded, of {phase.reads} reads; {len(phase.watched)} changed in {READERS} caches",
+        Row.of(f"{name}/loads", f"rows loaded, of {phase.reads} reads; {len(phase.watched)} changed, {READERS} caches",
                "reads", "lower", float(phase.loads)),
         Row.of(f"{name}/oldest", "the oldest of them, after its row changed", "s", "lower", phase.oldest()),
         Row.of(f"{name}/meanwhile", "old values served meanwhile", "reads", "lower", float(meanwhile)),
