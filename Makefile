@@ -43,11 +43,11 @@ imports: $(VENV)/.test-ready
 examples: $(VENV)/.test-ready  ## run every example
 	for example in examples/[0-9]*.py; do echo "$$example"; $(BIN)/python "$$example" || exit 1; done
 
-PUBLIC := mmcache mmcache.settings mmcache.snapshot mmcache.stats mmcache.explain \
+PUBLIC := mmcache mmcache.settings mmcache.rows mmcache.rollout mmcache.snapshot mmcache.stats mmcache.explain \
 	$(addprefix mmcache.model.,key block frame signature event errors clock) \
 	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs likeness calibration)) \
 	$(addprefix mmcache.semantic.,meaning prompt settings alias stream report openai judge) \
-	mmcache.near.hamming mmcache.near.vectors mmcache.keys.ushash mmcache.retrieval mmcache.fused mmcache.keys.drift \
+	mmcache.tiers.valkey mmcache.tiers.valkey.editions mmcache.near.hamming mmcache.near.vectors mmcache.keys.ushash mmcache.retrieval mmcache.fused mmcache.keys.drift \
 	$(addprefix mmcache.testing.,clock frames strategies tier_contract codec_contract policy_contract decider_contracts)
 
 docs: $(VENV)/.test-ready  ## the API reference, into build/docs
@@ -66,6 +66,8 @@ lab-assets: $(VENV)/.test-ready  ## fetches what some tables read: npm and Debia
 bench: lab-assets  ## fills docs/results
 	$(BIN)/mmcache lab run keys blocks codec coldstart policies boundary ttl decay clock refs qos
 	$(BIN)/mmcache lab run likeness semantic vqa ushash joint collisions drift
+	$(BIN)/mmcache lab run signature faults cdc
+	$(BIN)/python -m mmcache.lab.faults_page docs/results > docs/reference/failure-modes.md
 	$(BIN)/mmcache bench all
 	$(BIN)/mmcache demo --results docs/results
 

@@ -17,8 +17,8 @@ from mmcache.cli.output import Exit
 from mmcache.lab.table import Progress, Result, Row, Table
 
 COMMANDS = [
-    "advise", "bench", "completion", "demo", "drift", "explain", "inspect", "lab", "purge", "rekey", "snapshot",
-    "stats", "verify",
+    "advise", "bench", "completion", "demo", "demo-cluster", "drift", "explain", "inspect", "lab", "purge", "rekey",
+    "snapshot", "stats", "verify",
 ]  # fmt: skip
 
 
@@ -55,6 +55,8 @@ def all_commands() -> list[list[str]]:
         ["lab", "list"],
         ["lab", "run"],
         ["drift", "status"],
+        *(["signature", name] for name in ("canary", "promote", "rollback", "status")),
+        *(["sync", name] for name in ("run", "status", "dead", "move")),
         ["snapshot", "save"],
         ["snapshot", "load"],
         ["snapshot", "show"],
