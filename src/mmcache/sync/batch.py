@@ -57,6 +57,7 @@ class Interpreter:
         """The key of the last message, where that was a deletion: its tombstone follows."""
         self._columns: dict[tuple[Partition, str], frozenset[str]] = {}
         self._databases: Mapping[str, Database] = {}
+        self._gaps = False
         self.heard_ts: float | None = None
         """When the connector last gave a sign of life, by its own clock."""
 
@@ -65,9 +66,14 @@ class Interpreter:
         messages: Sequence[Message],
         positions: Mapping[Partition, Position],
         databases: Mapping[str, Database] | None = None,
+        *,
+        gaps: bool = False,
     ) -> Batch:
-        """What `messages` come to, after `positions`. Those before their position, or of no position, are left out."""
-        batch = Batch()
+        """What `messages` come to, after `positions`. Those before their position, or of no position, are left out.
+
+        gaps: they are not new, so that a broker which compacts topics may have left out earlier ones of the same rows.
+        """
+        batch, self._gaps = Batch(), gaps
         self._databases = databases or {}
         last: dict[Partition, Message] = {}
         for message in messages:
@@ -122,7 +128,7 @@ class Interpreter:
         if table is None:
             batch.counts["ignored"] += 1
             return position
-        move = self._mover.change(table, change)
+        move = self._mover.change(table, change, self._gaps)
         batch.move(move, version)
         if self._altered(partition, table, change):
             batch.move(self._mover.whole(table), None)

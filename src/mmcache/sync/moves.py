@@ -7,7 +7,7 @@ all columns, where no group is named). So it is out of reach once one of these h
 |---|---|
 | a row came, went, or its primary key changed | the row (both rows) |
 | an update, and the row before is known | the row's groups with a changed column, and its group of all columns |
-| an update, and the row before is not known | the row |
+| an update, and the row before is not known, or earlier updates may be gone from a compacted topic | the row |
 | which row it was is not known; TRUNCATE; the table was altered | the table |
 | a snapshot began to read the table | the table, once: nobody knows what happened before it, deletions least of all |
 | an incremental snapshot read a row | the row |
@@ -67,20 +67,20 @@ class Mover:
         """One row of a mapped table, named by the columns of its key; the whole table where they do not name one."""
         return self._rows(table, [_picked(columns, self._tables[table].key)])
 
-    def change(self, table: str, change: RowChange) -> Move:
-        """What a change of a mapped table moves."""
+    def change(self, table: str, change: RowChange, gaps: bool = False) -> Move:
+        """What a change of a mapped table moves. gaps: earlier ones of the row may be gone from a compacted topic."""
         if change.snapshot == "initial":  # all of one snapshot have one version: the first of them moves the table
             return replace(self.whole(table), versioned=True)
         if change.op == "t":
             return self.whole(table)
         config = self._tables[table]
-        move = self._change(table, config, change)
+        move = self._change(table, config, change, gaps)
         ordered = change.op != "c" and set(change.keys) == set(config.key)
         return replace(move, versioned=bool(move.keys) and ordered)
 
-    def _change(self, table: str, config: Table, change: RowChange) -> Move:
+    def _change(self, table: str, config: Table, change: RowChange, gaps: bool) -> Move:
         keys = _rows_meant(change, config.key)
-        known = change.before is not None and change.after is not None and config.old_rows
+        known = change.before is not None and change.after is not None and config.old_rows and not gaps
         if change.op != "u" or change.snapshot or not known or len(keys) != 1 or keys[0] is None:
             return self._rows(table, keys)
         assert change.before is not None

@@ -72,8 +72,8 @@ def doubt(position: Position | None, topic_id: str | None, low: int, high: int) 
 
     low, high: the first offset that is there, the next to be written.
     """
-    if position is None:
-        return Doubt.UNKNOWN
+    if position is None or (position.mark is None and None in (topic_id, position.topic_id)):
+        return Doubt.UNKNOWN  # nothing was read of it, by which it could be recognised
     if topic_id is not None and position.topic_id is not None and topic_id != position.topic_id:
         return Doubt.ANOTHER_TOPIC
     if high < position.offset:

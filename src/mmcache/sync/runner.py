@@ -139,7 +139,8 @@ class Runner:
         if self._log.doubtful():
             self._doubtful, self._next_look = True, float("-inf")
         if messages and not self._doubtful:  # else they may be of another log: they are read again, from where we are
-            self._finish(self._interpreter.interpret(messages, self.positions, self._databases))
+            late = self._stall.behind() > SECONDS
+            self._finish(self._interpreter.interpret(messages, self.positions, self._databases, gaps=late))
 
     def _prepare(self) -> None:
         """Raises `TierError`, `SettingsError`."""

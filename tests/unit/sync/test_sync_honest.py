@@ -106,6 +106,32 @@ def test_refreshes_that_failed_while_the_shared_tier_did_not_serve_are_put_aside
     assert bench.runner.counts["refresh_failed"] == 3
 
 
+def test_an_update_read_late_moves_the_row_for_those_before_it_that_compaction_removed() -> None:
+    bench = Bench()
+    bench.steps(2)
+    bench.log.write(event(0, "u", {"id": 1}, ROW, ROW | {"title": "y"}))
+    bench.steps()
+    assert (bench.server.moves("row products 1"), bench.server.moves("group text products 1")) == (0, 1)
+    photo = ROW | {"photo": "new"}  # by an update that is gone
+    bench.log.write(event(1, "u", {"id": 1}, photo, photo | {"title": "z"}, lsn=1001))
+    bench.started()
+    bench.steps()
+    assert bench.server.moves("row products 1") == 1
+
+
+def test_a_log_that_is_lost_before_anything_was_read_of_it() -> None:
+    """By a broker that does not say which topic it is."""
+    bench = Bench()
+    bench.log.make(PRODUCTS, identity=False)
+    bench.steps()
+    before = bench.server.moves("table products")
+    bench.log.write(event(0, "d", {"id": 1}))
+    bench.log.make(PRODUCTS, identity=False)
+    bench.log.break_off()
+    bench.steps(3)
+    assert bench.server.moves("table products") > before
+
+
 class TestPassedOver:
     """Two runners of one group, of which one has an older mapping; or a table that is left out for a while."""
 
