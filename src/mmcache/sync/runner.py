@@ -88,6 +88,7 @@ class Runner:
         self._others: dict[Partition, int | None] = {}
         """What other runners of the group read, and where it ends."""
         self._short_since: dict[Partition, float] = {}
+        self._backlog: dict[Partition, int] = {}  # where each partition ended when it began to be read
         self._latest: dict[Partition, float] = {}
         self.counts: Counter[str] = Counter()
         self.epochs = 0
@@ -139,7 +140,9 @@ class Runner:
         if self._log.doubtful():
             self._doubtful, self._next_look = True, float("-inf")
         if messages and not self._doubtful:  # else they may be of another log: they are read again, from where we are
-            late = self._stall.behind() > SECONDS
+            late = SECONDS < self._stall.behind() < math.inf or any(
+                message.offset < self._backlog.get((message.topic, message.partition), 0) for message in messages
+            )
             self._finish(self._interpreter.interpret(messages, self.positions, self._databases, gaps=late))
 
     def _prepare(self) -> None:
@@ -177,7 +180,6 @@ class Runner:
             self._stall.moved()
             self._next_follow = float("-inf")
             self._tell("nothing is heard of changes, so that all tables are moved, and will be until there is")
-
         if self._stall.behind() < SECONDS and self._clock.monotonic() >= self._next_follow:
             named = {table.name or name: table.groups for name, table in self._config.tables.items()}
             self._link.follow(named)
@@ -232,6 +234,7 @@ class Runner:
             self._move_all(doubts)
         self._positions_kept.save(placed)
         self.positions |= placed
+        self._backlog |= {partition: ends[partition][1] for partition in placed}
         self._reading = owned - silent
         self._log.begin({partition: self.positions[partition].offset for partition in self._reading})
         return silent

@@ -117,6 +117,9 @@ def test_an_update_read_late_moves_the_row_for_those_before_it_that_compaction_r
     bench.started()
     bench.steps()
     assert bench.server.moves("row products 1") == 1
+    bench.log.write(event(2, "u", {"id": 2}, ROW | {"id": 2}, photo | {"id": 2}, lsn=1002))
+    bench.steps()
+    assert (bench.server.moves("row products 2"), bench.server.moves("group photo products 2")) == (0, 1)
 
 
 def test_a_log_that_is_lost_before_anything_was_read_of_it() -> None:
