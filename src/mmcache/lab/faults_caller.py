@@ -8,7 +8,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,15 @@ from typing import Any
 import numpy as np
 
 from mmcache import Cache, Row
+from mmcache.model.clock import SystemClock
+from mmcache.model.errors import TierError
 from mmcache.model.event import Failed, Missed, Refused
 from mmcache.model.key import Key
 from mmcache.settings import SharedSettings
 from mmcache.tiers.base import Found
 from mmcache.tiers.valkey import ValkeyTier
+from mmcache.tiers.valkey.client import Client
+from mmcache.tiers.valkey.followed import tell_followed
 
 BLOCKS = 48
 """Of a caller, on all nodes."""
@@ -83,9 +87,16 @@ class Caller:
         self._opened = ExitStack()
         self.cache = self._opened.enter_context(Cache(memory=memory, shared=settings, secret=_SECRET))
         self._feed = self._opened.enter_context(self.cache.events.feed())
+        self._follower = self._opened.enter_context(closing(Client(settings, clock=SystemClock())))
+        self.follow()
         self._newest: dict[int, int] = {} if like is None else like._newest
         """Block → the generation that this host has put last, or the first that it may put after an invalidation."""
         self._turn = 0
+
+    def follow(self) -> None:
+        """What `mmcache sync run` says again and again, over connections of its own."""
+        with suppress(TierError):
+            tell_followed(self._follower, {"things": []}, seconds=3600.0)
 
     def settle(self, phase: Phase) -> None:
         """Write what is pending, and note what became of it."""
@@ -104,6 +115,7 @@ class Caller:
     def round(self, phase: Phase, blocks: int = BLOCKS) -> bool:
         """Each block once; whether all were hits. Every seventh is then replaced, and the one after it invalidated."""
         before = phase.hits
+        self.follow()
         for block in range(blocks):
             self.look_up(phase, block)
         everything = phase.hits - before == blocks
