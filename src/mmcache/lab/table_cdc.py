@@ -53,9 +53,9 @@ class CDCTable(Table):
         "back as a replica. `valkey-emptied`: it is back before anybody noticed, and has forgotten everything. "
         "`broker`: its log is gone with it, so all that rests on its tables is dropped once. Thirteen processes share "
         "two cores here and take 4 to 6 ms of them a write, so that queues form from 300 writes a second on (from 150 "
-        "where the machine does something else, too: its load is stated), and that is what the 99 % shows. Where `healed` is long and `oldest` is not, a read waited "
-        "that long, and was not served what is old. The published figures are 187 ms and 1.32 s; the design that they "
-        "are from gives no rate of writes."
+        "where the machine does something else, too: its load is stated), and that is what the 99 % shows. Where "
+        "`healed` is long and `oldest` is not, a read waited that long, and was not served what is old. The published "
+        "figures are 187 ms and 1.32 s; the design that they are from gives no rate of writes."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0,)
 
