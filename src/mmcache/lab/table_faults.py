@@ -33,7 +33,7 @@ class FaultsTable(Table):
         "`timeouts`: most that a single lookup cost, counted by the client. `slowest`: the slowest lookup while the "
         "fault lasted, in configured timeouts; one that rests on a row asks for its edition and for its block, which "
         "may be on two nodes, and a lookup of a key whose drop is owed may wait while another thread tries that drop: "
-        "so `split` misses its target. `heals`: seconds from mending (from the fault, where nobody mends) until every "
+        "so it may take more than one. `heals`: seconds from mending (from the fault, where nobody mends) until every "
         "block is found again. `agrees`: until another host, which keeps blocks in its memory, has nothing that was "
         "replaced or invalidated. The reasons of the misses are in faults.csv, and in docs/reference/failure-modes.md, "
         "which is made from it."
