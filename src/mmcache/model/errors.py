@@ -98,3 +98,18 @@ class PoisonError(SyncError, ValueError):
     def __init__(self, message: str, *, tables: Sequence[str] = (), key: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.tables, self.key = tuple(tables), key
+
+
+class ProxyError(MMCacheError):
+    """The proxy refuses a request, or cannot answer it; says so in OpenAI's form of an error."""
+
+    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_request") -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class UpstreamError(ProxyError):
+    """The server behind the proxy could not be reached, broke off, or sent nonsense."""
+
+    def __init__(self, message: str, *, status: int = 502, code: str = "upstream") -> None:
+        super().__init__(message, status=status, code=code)

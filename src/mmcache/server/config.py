@@ -1,0 +1,95 @@
+"""What `mmcache serve` may be told, all with defaults that are safe for several tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Identity = Literal["pixels", "bytes"]
+"""Pictures are the same with equal decoded pixels (where no decoder could disagree), or as equal files."""
+
+Mode = Literal["on", "shadow", "off"]
+
+
+@dataclass(frozen=True)
+class RouteRules:
+    """Rules of one path, `[routes."/v1/embeddings"]`; what is not said is taken from `[routes.default]`."""
+
+    mode: Mode = "on"
+    """`shadow`: look up, always ask upstream, compare, report; `off`: pass through."""
+    ttl_seconds: float | None = None
+    """How long answers stay; None = the cache's lifetime decides."""
+    sampled: bool = False
+    """Cache answers of requests that are not deterministic (temperature above 0 and no seed) too."""
+    tools: bool = True
+    """Cache answers of requests with tools (which are part of the key); False = bypass."""
+    identity: Identity = "pixels"
+    semantic_max_error: float | None = None
+    """Share of wrong answers that near hits may have; None = exact hits only."""
+    largest_body_bytes: int = 32 << 20
+    most_parts: int = 64
+    """Pictures, sounds and videos in a request."""
+    most_inputs: int = 4096
+    """Of a batch: texts to embed, documents to rank."""
+
+
+@dataclass(frozen=True)
+class FetchRules:
+    """Media that comes by address, `[fetch]`. Off: such requests go upstream uncached (`remote-media`)."""
+
+    allowed: bool = False
+    schemes: tuple[str, ...] = ("https",)
+    hosts: tuple[str, ...] = ()
+    """Only these, and what ends with one that begins with a dot; () = any public host."""
+    private: bool = False
+    """Also private, loopback and link-local addresses: only for tests and closed networks."""
+    largest_bytes: int = 20 << 20
+    timeout_seconds: float = 5.0
+    redirects: int = 3
+
+
+@dataclass(frozen=True)
+class TrustRules:
+    """Whose request is it, `[trust]`."""
+
+    anonymous: str | None = None
+    """The tenant of requests without an API key; None = they are refused with 401."""
+    front_token: str | None = field(default=None, repr=False)
+    """What a front proxy sends as `x-mmcache-front-token` to be believed when it names the tenant in
+    `x-mmcache-tenant`; None = nobody is."""
+    front_networks: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
+    """Where such a front proxy must stand besides."""
+    authority: str | None = "/v1/models"
+    """What is asked upstream with a caller's key to learn whether it is still good; None = the upstream asks nobody."""
+    authority_seconds: float = 30.0
+    """How long its yes is believed; its no is never remembered."""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """All of `mmcache serve`'s configuration file."""
+
+    upstream: str
+    """Address of what is served in front of: `http://localhost:8000`."""
+    kind: Literal["openai", "vllm"] = "openai"
+    """`vllm`: media known there is sent as its `uuid` alone."""
+    host: str = "127.0.0.1"
+    port: int = 8090
+    version: str = ""
+    """Of the models behind it: part of every key. Change it when weights change under one name."""
+    connect_seconds: float = 5.0
+    upstream_seconds: float = 600.0
+    """Longest silence of the upstream."""
+    drain_seconds: float = 30.0
+    connections: int = 256
+    """To the upstream, at most."""
+    rate: float | None = None
+    """Requests a second and tenant; None = no limit."""
+    routes: Mapping[str, RouteRules] = field(default_factory=dict)
+    fetch: FetchRules = FetchRules()
+    trust: TrustRules = TrustRules()
+
+    def rules(self, path: str) -> RouteRules:
+        """The rules of `path`."""
+        return self.routes.get(path) or self.routes.get("default") or RouteRules()
