@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mmcache.model.event import MissReason
 
@@ -86,3 +86,7 @@ class Proxy:
     cache: Cache
     upstream: Upstream
     settings: ServerSettings
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What rooms keep between requests, each under its name (`media.fetch`): `kept.setdefault(name, made)`."""
+    closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list, compare=False, repr=False)
+    """What the frame calls, last first, after the last request was answered."""
