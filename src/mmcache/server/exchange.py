@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from mmcache.model.errors import ProxyError
 from mmcache.model.event import MissReason
 
 if TYPE_CHECKING:
@@ -31,9 +32,22 @@ class Directives:
     """Serve nothing older, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+class BypassedError(ProxyError):
+    """Raised by a route that will not judge a request: the frame sends it upstream as it is, uncached, and says
+    `bypass; reason=…` (a kebab-case word). `limits.parse` raises it for bodies that two parsers may read differently.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not cached: {reason}", code=reason)
+        self.reason = reason
+
+
+@dataclass(slots=True)  # not frozen, like all that is made for each hit: freezing costs a microsecond apiece
 class Asked:
-    """A request whose tenant is known and whose body was read within its limits, decompressed."""
+    """A request whose tenant is known and whose body was read within its limits, decompressed. Not to be changed.
+
+    Routes of mode `off`, and requests with `x-mmcache: pass`, never reach a route; `rules.mode` is `on` or `shadow`.
+    """
 
     method: str
     path: str
@@ -41,16 +55,21 @@ class Asked:
     headers: Headers
     body: bytes
     tenant: str
-    """Name of the realm: a keyed hash of the API key, or what a trusted front proxy says."""
+    """Name of the realm, the `tenant=` of every key: a keyed hash of the API key, or what a trusted front proxy says;
+    and with it a keyed digest of the query and of all headers that might change an answer (`OpenAI-Organization`,
+    `OpenAI-Beta`, any that is not known to be harmless). So a key that has the tenant in it has all that is not in
+    path and body, except the `content-type` of multipart bodies."""
     directives: Directives
     rules: RouteRules
+    caller: str = ""
+    """Who asks, without what the headers add: for counts and limits, never for keys."""
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header that is given once; None where there is none."""
         return next((value for found, value in self.headers if found == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """What the cache did, as said in `x-mmcache: hit; reason=…; saved_ms=…`."""
 
@@ -61,16 +80,27 @@ class Verdict:
     saved_seconds: float = 0.0
     details: Mapping[str, str] = field(default_factory=dict)
     """Further parameters, e.g. `hits=3`, `misses=1` of a batch, `uuids=1`, `near=0.997`."""
+    age_seconds: float | None = None
+    """Since the (oldest) stored part was computed, as the header `age`."""
+    saved_tokens: int = 0
+    """Tokens of stored usage that the upstream did not count again; reported as saved, never as used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answered:
-    """What goes back. A body that comes in pieces is closed by the frame (`aclose`) when the client has gone."""
+    """What goes back. A body that comes in pieces is closed by the frame (`aclose`) when the client has gone.
+
+    A hit is authorised like a miss, and that is the frame's work: before it sends an answer of outcome `hit` or
+    `partial` it makes sure that the upstream has lately said yes to this caller and `model`. Where not, it throws the
+    answer away and asks upstream. An answer of such an outcome without a `model` is never sent.
+    """
 
     status: int
     headers: Headers
     body: bytes | AsyncIterator[bytes]
     verdict: Verdict
+    model: str = ""
+    """As the request names it."""
 
 
 class Route(Protocol):
@@ -86,6 +116,9 @@ class Proxy:
     cache: Cache
     upstream: Upstream
     settings: ServerSettings
+    compared: Callable[[str, bool], None] = lambda path, same: None
+    """`compared(asked.path, same)`: a stored answer was held against a computed one (`shadow`, or a sampled check);
+    counted and shown by `/mmcache/status`."""
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What rooms keep between requests, each under its name (`media.fetch`): `kept.setdefault(name, made)`."""
     closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list, compare=False, repr=False)
