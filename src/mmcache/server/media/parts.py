@@ -17,15 +17,15 @@ class Identified:
 
     kind: Kind
     identity: bytes
-    """32 bytes that are equal exactly where nothing in the part could change an answer: its kind, its content (pixels or
-    bytes, by the rules), its `detail`, `format`, label and file name. Keyed with the tenant's salt."""
+    """32 bytes that are equal exactly where nothing in the part could change an answer: its kind, its content (pixels
+    or bytes, by the rules), its `detail`, `format`, label and file name. Keyed with the tenant's salt."""
     exact: bytes
     """32 bytes: of its kind and exact bytes, whatever the rules say. Keyed with the tenant's salt."""
     raw: bytes = field(repr=False)
     """The decoded file."""
     part: Mapping[str, Any] = field(repr=False)
-    """What must be sent upstream in its place, so that the model sees what the key says: an address became the bytes that
-    we fetched, an odd spelling of base64 the plain one, and a caller's `uuid` is left out."""
+    """What must be sent upstream in its place, so that the model sees what the key says: an address became the bytes
+    that we fetched, an odd spelling of base64 the plain one, and a caller's `uuid` is left out."""
     rewritten: bool = False
     """Whether `part` is another one than was given."""
 

@@ -1,4 +1,4 @@
-"""Sending requests with media: rewritten as their keys say, and to vLLM by `uuid` alone where it has the media already."""
+"""Sending requests with media: as their keys say, and to vLLM by `uuid` alone where it has the media already."""
 
 from __future__ import annotations
 
