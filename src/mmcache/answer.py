@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from mmcache.compare import difference
 from mmcache.events import Events
 from mmcache.fill import Fill, in_thread, same
 from mmcache.lookup import Lookup
+from mmcache.many import ManyFill
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
 from mmcache.model.key import Key
@@ -52,7 +53,7 @@ class Answers:
     ) -> None:
         self.mode: Mode = "on"
         self._store, self._fill, self._scopes, self._tally = store, fill, scopes, tally
-        self._revalidation = revalidation
+        self._revalidation, self._many = revalidation, ManyFill(fill)
         self._events, self._structures, self.verify_share = events, structures, verify_share
 
     def look_up(self, keys: Sequence[Key], *, settled: bool = False) -> list[Lookup]:
@@ -194,6 +195,43 @@ class Answers:
                 makes[key] = partial(same, self._checked(key, look, value, ttl, then))
         makes |= self._fill.run_many({key: (r.scope, r) for key, r in missing.items()}, compute, ttl)
         return [makes[request.key]() for request in requests]
+
+    async def look_up_many_async(self, keys: Sequence[Key], *, since: float | None = None) -> list[Lookup]:
+        """Look keys up: memory in place, the rest in a thread. Counted, but for those of one key after another.
+
+        `since`: what was stored before (Unix seconds) has expired for this caller.
+        """
+        import asyncio
+
+        self._store.memory.check_open()
+        if self.mode == "off":
+            return [self.count(key, Lookup(None, reason=MissReason.BYPASSED)) for key in keys]
+        looks = self._store.find_near(keys)
+        if self._store.lower and (below := [i for i, look in enumerate(looks) if look.make is None]):
+            found = await asyncio.to_thread(self._store.find, [keys[i] for i in below])
+            for i, look in zip(below, found, strict=True):
+                looks[i] = look
+        else:
+            looks = [self._store.name_miss(key, look) for key, look in zip(keys, looks, strict=True)]
+        over = Lookup(None, reason=MissReason.EXPIRED)
+        looks = [over if look.make is not None and not look.since(since) else look for look in looks]
+        return [self.count(key, _void(key) or look) for key, look in zip(keys, looks, strict=True)]
+
+    async def settle_many_async(
+        self,
+        requests: Mapping[Key, W],
+        compute: Callable[[Sequence[W]], Awaitable[list[Any]]],
+        *,
+        ttl: float | None = None,
+        since: float | None = None,
+    ) -> dict[Key, Any]:
+        """Fill misses, all that nobody else is at in one call of `compute`. Raises what it raises."""
+        makes = await self._many.run({key: (r.scope, r) for key, r in requests.items()}, compute, ttl, since)
+        return {key: make() for key, make in makes.items()}
+
+    def check_due(self) -> bool:
+        """Whether a hit is to be recomputed and compared, drawn by chance."""
+        return self._check_due()
 
     def _tenant(self, key: Key) -> str | None:
         """Whose compute slot a recomputation takes; None = none: switched off, nothing of the cache may delay."""

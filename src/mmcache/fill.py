@@ -40,7 +40,7 @@ class Fill:
         slots: Slots | None = None,
     ):
         """`slots`: how many may compute at a time; None = no limit."""
-        self._store, self._flights, self._claims, self._tally = store, flights, claims, tally
+        self.store, self.flights, self.claims, self._tally = store, flights, claims, tally
         self._settings, self._slots = settings, slots
 
     # One key --------------------------------------------------------------------------------------------------------
@@ -48,17 +48,17 @@ class Fill:
     def run(self, key: Key, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
         """The value of `key`, computed here or by whoever is already at it. Raises what `compute` raises."""
         while True:
-            flight, leads = self._flights.join(key)
+            flight, leads = self.flights.join(key)
             if leads:
                 try:
                     make = self._lead(flight, scope, compute, ttl)
                 except Exception as error:
-                    self._flights.fail(flight, error)
+                    self.flights.fail(flight, error)
                     raise
                 except BaseException:
-                    self._flights.abandon(flight)
+                    self.flights.abandon(flight)
                     raise
-                self._flights.land(flight, make)
+                self.flights.land(flight, make)
                 return make
             followed = self.follow(flight)
             if followed is None:
@@ -75,7 +75,7 @@ class Fill:
                 time.sleep(pause)
         if found:
             return found[0]
-        with leading(flight), Released(self._claims, flight) as claim:
+        with leading(flight), Released(self.claims, flight) as claim:
             value, seconds = self.timed(compute, tenant=scope.tenant)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
@@ -84,19 +84,19 @@ class Fill:
     ) -> Make:
         """The async twin of `run`. A plain function computes in a thread; the event loop is never blocked."""
         while True:
-            flight, leads = self._flights.join(key)
+            flight, leads = self.flights.join(key)
             if leads:
                 try:
-                    make = await self._lead_async(flight, scope, compute, ttl)
+                    make = await self.lead_async(flight, scope, compute, ttl)
                 except Exception as error:
-                    self._flights.fail(flight, error)
+                    self.flights.fail(flight, error)
                     raise
                 except BaseException:  # cancelled
-                    self._flights.abandon(flight)
+                    self.flights.abandon(flight)
                     raise
-                self._flights.land(flight, make)
+                self.flights.land(flight, make)
                 return make
-            followed = await self._follow_async(flight)
+            followed = await self.follow_async(flight)
             if followed is None:
                 continue
             if followed is ALONE:
@@ -104,19 +104,25 @@ class Fill:
                 return partial(same, value)
             return followed
 
-    async def _lead_async(
-        self, flight: Flight, scope: Scope, compute: Callable[[], object | Awaitable[object]], ttl: float | None
+    async def lead_async(
+        self,
+        flight: Flight,
+        scope: Scope,
+        compute: Callable[[], object | Awaitable[object]],
+        ttl: float | None,
+        since: float | None = None,
     ) -> Make:
+        """Lead a flight of one key; see `claim`. Lands nothing."""
         import asyncio
 
         found: list[Make] = []
-        steps = self.claim(flight, found)
+        steps = self.claim(flight, found, since)
         while (pause := await self.claiming(flight, partial(next, steps, None))) is not None:
             with lent():
                 await asyncio.sleep(pause)
         if found:
             return found[0]
-        with leading(flight), Released(self._claims, flight) as claim:
+        with leading(flight), Released(self.claims, flight) as claim:
             value, seconds = await self.timed_async(compute, tenant=scope.tenant)
             return await self.keep_async(flight, scope, value, seconds, ttl, claim.hand_over())
 
@@ -142,7 +148,7 @@ class Fill:
         only afterwards, so two callers with crossing batches never wait for each other."""
         made: dict[Key, Make] = {}
         while remaining := [key for key in wanted if key not in made]:
-            joined = {key: self._flights.join(key) for key in remaining}
+            joined = {key: self.flights.join(key) for key in remaining}
             made |= self._lead_many({k: f for k, (f, leads) in joined.items() if leads}, wanted, compute, ttl)
             for key, (flight, leads) in joined.items():
                 followed = None if leads else self.follow(flight)
@@ -163,13 +169,13 @@ class Fill:
         try:
             with ExitStack() as ends:
                 claims: dict[Key, Released] = {}
-                won = [True] * len(led) if self._claims is None else self._claims.acquire_all(list(led))
+                won = [True] * len(led) if self.claims is None else self.claims.acquire_all(list(led))
                 for (key, flight), mine_now in zip(led.items(), won, strict=True):
                     ends.enter_context(leading(flight))
                     if mine_now:
-                        claims[key] = ends.enter_context(Released(self._claims, flight))
+                        claims[key] = ends.enter_context(Released(self.claims, flight))
                 for key, look in zip(
-                    led, self._store.find(list(led), counted=False), strict=True
+                    led, self.store.find(list(led), counted=False), strict=True
                 ):  # landed since our miss?
                     if look.make is not None:
                         made[key] = look.make
@@ -184,35 +190,35 @@ class Fill:
                     scope, item = wanted[key]
                     made[key] = self._lead(flight, scope, lambda item=item: compute([item])[0], ttl)  # type: ignore[misc]
         except Exception as error:
-            self._end(led, made, partial(self._flights.fail, error=error))
+            self.end(led, made, partial(self.flights.fail, error=error))
             raise
         except BaseException:
-            self._end(led, made, self._flights.abandon)
+            self.end(led, made, self.flights.abandon)
             raise
-        self._end(led, made, self._flights.abandon)
+        self.end(led, made, self.flights.abandon)
         return made
 
-    def _end(self, led: Mapping[Key, Flight], made: Mapping[Key, Make], otherwise: Callable[[Flight], None]) -> None:
+    def end(self, led: Mapping[Key, Flight], made: Mapping[Key, Make], otherwise: Callable[[Flight], None]) -> None:
         """Land the flights whose values are there, and end the others."""
         for key, flight in led.items():
             if key in made:
-                self._flights.land(flight, made[key])
+                self.flights.land(flight, made[key])
             else:
                 otherwise(flight)
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
-    def claim(self, flight: Flight, found: list[Make]) -> Iterator[float]:
+    def claim(self, flight: Flight, found: list[Make], since: float | None = None) -> Iterator[float]:
         """Become the only leader of this machine. Yields seconds to sleep; ends with the claim held, or with
-        `found` filled because another process stored the value, or (patience over) without either."""
+        `found` filled because another process stored the value (`since` then), or (patience over) without either."""
         key, waited, pause = flight.key, 0.0, self._settings.poll_seconds
         while True:
-            claimed = self._claims is None or self._claims.acquire(key)
-            with Released(self._claims if claimed else None, flight) as held:
-                look: Lookup = self._store.find([key], counted=False)[
+            claimed = self.claims is None or self.claims.acquire(key)
+            with Released(self.claims if claimed else None, flight) as held:
+                look: Lookup = self.store.find([key], counted=False)[
                     0
                 ]  # another caller may have landed between our miss and now
-                if look.make is not None:
+                if look.make is not None and look.since(since):
                     found.append(look.make)
                     return
                 held.hand_over()
@@ -230,19 +236,19 @@ class Fill:
         try:
             if flight.doomed:
                 done()
-                return self._store.freeze(key, scope, value, seconds)[1]
-            make = self._store.put(
+                return self.store.freeze(key, scope, value, seconds)[1]
+            make = self.store.put(
                 key, scope, value, cost=seconds, ttl=ttl, done=done, unless=lambda: flight.doomed
             ).make
         except UnsupportedValueError as error:
-            self._store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
+            self.store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
             return partial(same, value)
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the caller gets its value
-            self._store.emit(Failed("cache", f"not stored: {error!r}", key))
+            self.store.emit(Failed("cache", f"not stored: {error!r}", key))
             return partial(same, value)
-        self._store.catch_up()
+        self.store.catch_up()
         if flight.doomed:  # invalidated while we stored: that put must not survive, nor what others read of it
-            self._store.forget([key])
+            self.store.forget([key])
         return make
 
     async def keep_async(
@@ -250,11 +256,11 @@ class Fill:
     ) -> Make:
         """The async twin of `keep`: in a thread where there are tiers that may be slow."""
         keep = partial(self.keep, flight, scope, value, seconds, ttl, done)
-        return await in_thread(keep) if self._store.lower else keep()
+        return await in_thread(keep) if self.store.lower else keep()
 
     def follow(self, flight: Flight) -> Make | None:
         """Wait for a flight led elsewhere: its maker, None (leader gave up: try again) or `ALONE` (compute)."""
-        with self._flights.waiting(flight, blocking=True) as allowed:
+        with self.flights.waiting(flight, blocking=True) as allowed:
             if not allowed:
                 return ALONE
             try:
@@ -265,10 +271,11 @@ class Fill:
                     raise
                 return ALONE
 
-    async def _follow_async(self, flight: Flight) -> Make | None:
+    async def follow_async(self, flight: Flight) -> Make | None:
+        """The async twin of `follow`."""
         import asyncio
 
-        with self._flights.waiting(flight, blocking=False) as allowed:
+        with self.flights.waiting(flight, blocking=False) as allowed:
             if not allowed:
                 return ALONE
             try:

@@ -35,6 +35,10 @@ class Lookup:
         """When its frame was made: the same at every read, which a deadline translated between clocks is not."""
         return self.frame.header.created if self.frame is not None else None
 
+    def since(self, when: float | None) -> bool:
+        """Whether it was made then or later (Unix seconds); None = whenever."""
+        return when is None or ((made := self.created) is not None and made >= when)
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:

@@ -1,0 +1,147 @@
+"""`ManyFill`: the async twin of `Fill.run_many`, for batches whose callers must not fail with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from mmcache.fill import ALONE, Fill, Released, in_thread, same
+from mmcache.flight import Flight, leading
+from mmcache.lookup import Lookup, Make
+from mmcache.model.key import Key
+from mmcache.scopes import Scope
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+Compute = Callable[[Sequence[T]], Awaitable[Sequence[object]]]
+
+
+class ManyFill:
+    """Computes what is missing of a batch: each key once, whoever else asks for it meanwhile."""
+
+    def __init__(self, fill: Fill) -> None:
+        self._fill, self._store, self._flights, self._claims = fill, fill.store, fill.flights, fill.claims
+
+    async def run(
+        self, wanted: Mapping[Key, tuple[Scope, T]], compute: Compute[T], ttl: float | None, since: float | None = None
+    ) -> dict[Key, Make]:
+        """Makers of all `wanted`. What nobody is at yet is computed in one call; what others compute is waited for
+        only afterwards. `since` (Unix seconds): what was stored before is not taken.
+
+        A call that fails fails its own caller only: the fault may lie in what else was in that batch, so who waited
+        for it computes (all that others failed at in one more call, of which nothing is stored).
+        """
+        made: dict[Key, Make] = {}
+        failed: list[Key] = []
+        while remaining := [key for key in wanted if key not in made and key not in failed]:
+            joined = {key: self._flights.join(key) for key in remaining}
+            if led := {key: flight for key, (flight, leads) in joined.items() if leads}:
+                made |= await self._lead(led, wanted, compute, ttl, since)
+            for key, (flight, leads) in joined.items():
+                try:
+                    followed = None if leads else await self._fill.follow_async(flight)
+                except Exception:  # noqa: BLE001 - its own caller is told
+                    followed = ALONE
+                if followed is ALONE:
+                    failed.append(key)
+                elif followed is not None:
+                    made[key] = followed
+        if failed:
+            values, _ = await self._timed(compute, [wanted[key][1] for key in failed], None)
+            made |= {key: partial(same, value) for key, value in zip(failed, values, strict=True)}
+        return made
+
+    async def _timed(
+        self, compute: Compute[T], items: Sequence[T], tenant: str | None
+    ) -> tuple[Sequence[object], float]:
+        async def computed() -> object:
+            return await compute(items)
+
+        return await self._fill.timed_async(computed, len(items), tenant)  # type: ignore[return-value]
+
+    async def _lead(
+        self,
+        led: dict[Key, Flight],
+        wanted: Mapping[Key, tuple[Scope, T]],
+        compute: Compute[T],
+        ttl: float | None,
+        since: float | None,
+    ) -> dict[Key, Make]:
+        made: dict[Key, Make] = {}
+        try:
+            with ExitStack() as ends:
+                for flight in led.values():
+                    ends.enter_context(leading(flight))
+                won, looks = await self._claiming(list(led))
+                claims: dict[Key, Released] = {}
+                for (key, flight), mine_now in zip(led.items(), won, strict=True):
+                    if mine_now:
+                        claims[key] = ends.enter_context(Released(self._claims, flight))
+                for key, look in zip(led, looks, strict=True):
+                    if look.make is not None and look.since(since):  # landed since our miss
+                        made[key] = look.make
+                if mine := [key for key in claims if key not in made]:
+                    values, seconds = await self._timed(
+                        compute, [wanted[key][1] for key in mine], wanted[mine[0]][0].tenant
+                    )
+                    keep = partial(self._keep, led, mine, values, claims, wanted, seconds / len(mine), ttl)
+                    made |= await in_thread(keep) if self._store.lower else keep()
+            for key, flight in led.items():
+                if key not in made:  # another process is at it
+                    made[key] = await self._lead_one(flight, *wanted[key], compute, ttl, since)
+        except Exception as error:
+            self._fill.end(led, made, partial(self._flights.fail, error=error))
+            raise
+        except BaseException:  # cancelled
+            self._fill.end(led, made, self._flights.abandon)
+            raise
+        self._fill.end(led, made, self._flights.abandon)
+        return made
+
+    def _keep(
+        self, led: Mapping[Key, Flight], mine: Sequence[Key], values: Sequence[object], claims: Mapping[Key, Released],
+        wanted: Mapping[Key, tuple[Scope, T]], seconds: float, ttl: float | None,
+    ) -> dict[Key, Make]:  # fmt: skip
+        return {
+            key: self._fill.keep(led[key], wanted[key][0], value, seconds, ttl, claims[key].hand_over())
+            for key, value in zip(mine, values, strict=True)
+        }
+
+    async def _lead_one(
+        self, flight: Flight, scope: Scope, item: T, compute: Compute[T], ttl: float | None, since: float | None
+    ) -> Make:
+        async def one() -> object:
+            return (await compute([item]))[0]
+
+        return await self._fill.lead_async(flight, scope, one, ttl, since)
+
+    async def _claiming(self, keys: list[Key]) -> tuple[list[bool], list[Lookup]]:
+        """Claim what can be claimed, and look once more: in a thread, where anything may be slow. Who is cancelled
+        meanwhile gives back what was claimed."""
+        import asyncio
+
+        claims = self._claims
+
+        def claim() -> tuple[list[bool], list[Lookup]]:
+            won = [True] * len(keys) if claims is None else claims.acquire_all(keys)
+            return won, self._store.find(keys, counted=False)
+
+        if claims is None and not self._store.lower:
+            return claim()
+        claimed = asyncio.ensure_future(in_thread(claim))
+
+        def give_back(done: asyncio.Future[tuple[list[bool], list[Lookup]]]) -> None:
+            if claims is not None and not done.cancelled() and done.exception() is None:
+                for key, won in zip(keys, done.result()[0], strict=True):
+                    if won:
+                        claims.release(key)
+
+        try:
+            return await asyncio.shield(claimed)
+        except asyncio.CancelledError:
+            claimed.add_done_callback(give_back)
+            raise
