@@ -21,7 +21,7 @@ MAKE = (
     "ALTER TABLE products REPLICA IDENTITY FULL",
     "INSERT INTO products VALUES (1, 'old', 1.50)",
 )
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 @pytest.fixture
@@ -45,7 +45,8 @@ class Seen:
             event: dict[str, Any] = json.loads(message.value) if message.value else {"op": "tombstone"}
             if event["op"] == op and after.items() <= (event.get("after") or {}).items():
                 return event | {"key": message.key, "headers": dict(message.headers)}
-        raise AssertionError(f"{op} {after} never came, but {self.messages[-3:]} did")
+        said = self.stages.connector.log()[-3000:]
+        raise AssertionError(f"{op} {after} never came, but {self.messages[-3:]} did; the connector said: {said}")
 
     def names(self) -> list[str]:
         """The names that products had, in the order in which they came."""

@@ -89,6 +89,10 @@ class Connector:
         except FileNotFoundError:
             return "STARTING"
 
+    def log(self) -> str:
+        """What it and Kafka Connect have said so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
     def kill(self) -> None:
         """SIGKILL it. The replication slot keeps what it has not confirmed."""
         assert self._process is not None
