@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+import msgspec
+
+from mmcache.keys.framing import framed
 from mmcache.server.exchange import Asked, Proxy
+from mmcache.server.media import data_urls
+from mmcache.server.media.data_urls import Decoded, OddSpellingError
+from mmcache.server.media.identity import INLINE_BYTES, Digests, digests
+from mmcache.server.media.plain import sniffed
+from mmcache.server.media.revalidate import current
+from mmcache.server.media.shapes import Kind, Shape, UnknownPartError, shape
 
-Kind = Literal["image", "audio", "video", "file", "embeds"]
+_PICTURE_PARAMETERS = frozenset({"charset", "name"})
+"""Of a media type; no reader of pictures heeds them."""
+_SIDE_BY_SIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +47,115 @@ class Unknown:
     """A part of which nobody can say what the model will see. The request is passed on, uncached."""
 
     reason: str
-    """`unknown-part`, `remote-media`, `uuid-without-body`, `file-id`, `media-too-large`."""
+    """`unknown-part`, `odd-spelling`, `remote-media`, `uuid-without-body`, `file-id`, `too-many-parts`."""
 
 
 async def identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Identified | Unknown:
     """What `part` (an element of a message's `content`, not text) shows. Never raises for what a caller may send."""
-    return Unknown("unknown-part")
+    try:
+        return await _identified(part, asked, proxy)
+    except UnknownPartError as error:
+        return Unknown(error.reason)
+    except OddSpellingError:
+        return Unknown("odd-spelling")
+
+
+async def all_identified(parts: Sequence[Mapping[str, Any]], asked: Asked, proxy: Proxy) -> list[Identified] | Unknown:
+    """All of a request's, in order, a few side by side; or why one is not, or that they are too many."""
+    if len(parts) > asked.rules.most_parts:
+        return Unknown("too-many-parts")
+    found: list[Identified] = []
+    for at in range(0, len(parts), _SIDE_BY_SIDE):
+        for one in await asyncio.gather(*(identified(part, asked, proxy) for part in parts[at : at + _SIDE_BY_SIDE])):
+            if isinstance(one, Unknown):
+                return one
+            found.append(one)
+        if sum(len(one.raw) for one in found) > asked.rules.largest_body_bytes:
+            return Unknown("too-many-parts")  # fetched ones
+    return found
+
+
+async def _identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Identified:
+    found, made = shape(part), digests(proxy)
+    if found.form == "tensors":
+        return _tensors(part, found, asked, made)
+    assert isinstance(found.body, str)
+    fetched = False
+    if found.form == "base64":
+        decoded = await _off_loop(made, found.body, data_urls.decoded)
+    elif data_urls.is_data_url(found.body[:32]):
+        if found.kind == "video" and found.body[:32].strip().lower().startswith("data:video/jpeg"):
+            decoded = _frames(found.body)
+        else:
+            decoded = await _off_loop(made, found.body, data_urls.read)
+    elif found.body[:8].lower().startswith(("http://", "https://")):
+        decoded, fetched = await current(found.body, found.kind, asked, proxy), True
+    else:
+        raise UnknownPartError("unknown-part")
+    raw, rewritten = decoded.data, found.named or fetched or not decoded.plain
+    exact = made.exact(found.kind, raw, asked.tenant)
+    content = exact
+    if found.kind == "image" and asked.rules.identity == "pixels":
+        content = await made.content(raw, exact, asked.tenant)
+    label = _label(found, decoded)
+    parts = [text.encode() for text in (found.kind, label, *found.labels)]
+    identity = made.sealed(asked.tenant, content, *parts)
+    if not rewritten:
+        return Identified(found.kind, identity, exact, raw, part)
+    if decoded.plain and not fetched:
+        body = found.body
+    elif found.form == "base64":
+        body = data_urls.encoded(raw)
+    else:
+        body = data_urls.data_url(decoded.mime + decoded.parameters, raw)
+    return Identified(found.kind, identity, exact, raw, found.put(body), rewritten=True)
+
+
+async def _off_loop(made: Digests, text: str, read: Any) -> Decoded:
+    if len(text) <= INLINE_BYTES:
+        return read(text)  # type: ignore[no-any-return]
+    return await made.in_thread(lambda: read(text))
+
+
+def _label(found: Shape, decoded: Decoded) -> str:
+    """What the address says its bytes are, where somebody might go by it: pictures are told by how they begin."""
+    named = {parameter.partition("=")[0] for parameter in decoded.parameters.split(";")[1:]}
+    if found.kind == "image" and sniffed(decoded.data) and named <= _PICTURE_PARAMETERS:
+        kind, _, _ = decoded.mime.partition("/")
+        if kind in ("", "image"):
+            return ""
+    return decoded.mime + decoded.parameters
+
+
+def _frames(url: str) -> Decoded:
+    """vLLM's own form of a video, pictures in base64 with commas between: known by its text, and sent as it is."""
+    if not url.isascii():
+        raise OddSpellingError("characters outside ASCII")
+    return Decoded(url.encode(), True, "video/jpeg-frames")
+
+
+def _tensors(part: Mapping[str, Any], found: Shape, asked: Asked, made: Digests) -> Identified:
+    if isinstance(found.body, str):
+        raw = _plainly(found.body)
+    else:
+        pieces = []
+        for name, value in sorted(found.body.items()):
+            if isinstance(value, str):
+                pieces += [name.encode(), b"base64", _plainly(value)]
+            elif isinstance(value, list) and all(type(number) in (int, float) for number in value):
+                pieces += [name.encode(), b"numbers", msgspec.json.encode(value)]
+            else:
+                raise UnknownPartError("unknown-part")
+        raw = framed("tensors", *pieces)
+    exact = made.exact("embeds", raw, asked.tenant)
+    named = type(found.body).__name__ if isinstance(found.body, str) else "mapping"
+    identity = made.sealed(asked.tenant, exact, b"embeds", named.encode(), *(text.encode() for text in found.labels))
+    return Identified("embeds", identity, exact, raw, found.put("") if found.named else part, rewritten=found.named)
+
+
+def _plainly(text: str) -> bytes:
+    """What plain base64 holds: these bytes go upstream as they came."""
+    decoded = data_urls.decoded(text)
+    if not decoded.plain:
+        raise OddSpellingError("not plain")
+    return decoded.data

@@ -1,0 +1,94 @@
+"""What media is, in 32 bytes: by decoded pixels where no decoder can disagree, by exact bytes everywhere else.
+
+All digests are keyed with the tenant's salt: two tenants cannot compare theirs, and nobody learns from how long it took
+whether another tenant has had that picture decoded before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from blake3 import blake3
+
+from mmcache.cache import Cache
+from mmcache.keys.content import ContentOptions, identify
+from mmcache.keys.framing import framed
+from mmcache.keys.memo import LocalMemo
+from mmcache.model.errors import InvalidInputError
+from mmcache.model.signature import Signature
+from mmcache.server.exchange import Proxy
+from mmcache.server.media.plain import LARGEST_PIXELS, settled
+
+SIGNATURE = Signature(model_version="1", function="mmcache.server.media")
+INLINE_BYTES = 128 << 10
+"""Up to this size things are hashed and decoded from base64 where they stand: a thread would cost more."""
+PATIENCE_SECONDS = 5.0
+"""For pixels. Whoever waits longer, because others' pictures are being decoded, is known by bytes."""
+_OPTIONS = ContentOptions(max_pixels=LARGEST_PIXELS)
+_THREADS = 2
+"""Pictures decoded at a time: large ones hold up one another, and nothing else."""
+
+T = TypeVar("T")
+
+
+class Digests:
+    """Makes identities, for one proxy."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._threads = ThreadPoolExecutor(_THREADS, "mmcache-media")
+        self._seen = LocalMemo(16_384)
+
+    def salt(self, tenant: str) -> bytes:
+        """32 bytes, the tenant's."""
+        return self._cache.scopes.of(SIGNATURE, tenant, self._cache.namespace).salt
+
+    def exact(self, kind: str, raw: bytes, tenant: str) -> bytes:
+        """32 bytes: of `kind` and exactly these bytes."""
+        return blake3(framed("media bytes", kind.encode()), key=self.salt(tenant)).update(raw).digest()
+
+    async def content(self, raw: bytes, exact: bytes, tenant: str) -> bytes:
+        """Of a picture: bytes that are equal for equal pixels, or just `exact`."""
+        known = self._seen.recall(exact)
+        if known is None:
+            if not settled(raw):
+                return exact
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    known = await self.in_thread(lambda: self._pixels(raw, exact, tenant))
+            except TimeoutError:
+                return exact
+            self._seen.remember(exact, known)
+        return known
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do it off the event loop, behind few others."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def sealed(self, tenant: str, *parts: bytes) -> bytes:
+        """32 bytes over all `parts`."""
+        return blake3(framed("media", *parts), key=self.salt(tenant)).digest()
+
+    async def close(self) -> None:
+        """Let go of the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _pixels(self, raw: bytes, exact: bytes, tenant: str) -> bytes:
+        try:
+            found = identify(raw, "image", salt=self.salt(tenant), memo=self._cache.memo, options=_OPTIONS)
+        except InvalidInputError:
+            return exact  # the upstream says what is wrong with it
+        return framed("pixels", found.decoder.encode(), found.digest)
+
+
+def digests(proxy: Proxy) -> Digests:
+    """Those of `proxy`, made at first use."""
+    found = proxy.kept.get(__name__)
+    if found is None:
+        found = proxy.kept[__name__] = Digests(proxy.cache)
+        proxy.closers.append(found.close)
+    assert isinstance(found, Digests)
+    return found

@@ -1,0 +1,96 @@
+"""Which pictures show the same pixels to every decoder. Pure: reads headers, decodes nothing.
+
+That is: 8 bits a channel, grey or RGB, one frame, no alpha, no palette, and nothing else that some decoder may heed:
+no colour profile, gamma, chromaticities, orientation (EXIF, or hidden in text chunks and XMP), resolution, animation,
+or bytes after the end. JPEG is out, for decoders differ by ±1; GIF is out, for they differ over indices beyond the
+palette and data that end early.
+"""
+
+from __future__ import annotations
+
+import struct
+
+LARGEST_PIXELS = 1 << 25
+"""Width × height up to which a picture is decoded: some 0.3 s and 100 MB."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_CHUNKS = frozenset({b"IHDR", b"IDAT", b"IEND", b"sRGB", b"tIME", b"tEXt"})
+_PNG_TEXTS = frozenset({b"Software", b"Creation Time", b"date:create", b"date:modify", b"date:timestamp"})
+_MOST_CHUNKS = 1 << 16
+_BMP_RESOLUTIONS = frozenset({0, 2834, 2835, 3779, 3780})
+"""Pixels a metre that encoders write when they know nothing: none, 72 and 96 a inch."""
+
+
+def sniffed(raw: bytes) -> str:
+    """What kind of raster file `raw` begins like: `png jpeg gif bmp webp`, or empty."""
+    if raw.startswith(_PNG):
+        return "png"
+    if raw.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if raw.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    if raw.startswith(b"BM"):
+        return "bmp"
+    return "webp" if raw.startswith(b"RIFF") and raw[8:12] == b"WEBP" else ""
+
+
+def settled(raw: bytes) -> bool:
+    """Whether any decoder that reads `raw` at all gives the same pixels."""
+    judge = {"png": _png, "bmp": _bmp, "webp": _webp}.get(sniffed(raw))
+    try:
+        return judge is not None and judge(raw)
+    except (struct.error, IndexError):
+        return False
+
+
+def _small(width: int, height: int) -> bool:
+    return min(width, height) > 0 and width * height <= LARGEST_PIXELS
+
+
+def _png(raw: bytes) -> bool:
+    width, height, depth, colour, compression, filtering, interlace = struct.unpack_from(">IIBBBBB", raw, 16)
+    if raw[8:16] != b"\0\0\0\rIHDR" or depth != 8 or colour not in (0, 2) or not _small(width, height):
+        return False
+    if compression or filtering or interlace > 1:
+        return False
+    at, before, data_ended = 8, b"", False
+    for _ in range(_MOST_CHUNKS):
+        (length,) = struct.unpack_from(">I", raw, at)
+        kind = raw[at + 4 : at + 8]
+        if kind not in _PNG_CHUNKS or (kind == b"IHDR") != (at == 8) or at + 12 + length > len(raw):
+            return False
+        if kind == b"tEXt" and raw[at + 8 : at + 90].partition(b"\0")[0] not in _PNG_TEXTS:
+            return False
+        data_ended = data_ended or (before == b"IDAT" and kind != b"IDAT")
+        if kind == b"IDAT" and data_ended:
+            return False
+        at, before = at + 12 + length, kind
+        if kind == b"IEND":
+            return data_ended and length == 0 and at == len(raw)
+    return False
+
+
+def _bmp(raw: bytes) -> bool:
+    at, header, width, height, planes, bits, packed = struct.unpack_from("<IIiiHHI", raw, 10)
+    across, down, colours = struct.unpack_from("<iiI", raw, 38)
+    row = (width * 3 + 3) // 4 * 4
+    return (
+        (at, header, planes, bits, packed, colours) == (54, 40, 1, 24, 0, 0)
+        and _small(width, abs(height))
+        and across == down
+        and across in _BMP_RESOLUTIONS
+        and len(raw) == at + row * abs(height)
+    )
+
+
+def _webp(raw: bytes) -> bool:
+    (size,) = struct.unpack_from("<I", raw, 4)
+    kind, length, mark, bits = struct.unpack_from("<4sIBI", raw, 12)
+    width, height, alpha, version = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, bits >> 28 & 1, bits >> 29
+    whole = 20 + length + length % 2
+    return (
+        kind == b"VP8L"
+        and (mark, alpha, version) == (0x2F, 0, 0)
+        and size + 8 == whole == len(raw)
+        and _small(width, height)
+    )
