@@ -92,7 +92,7 @@ class Fetcher:
     """Fetches, under one set of rules. `ask` resolves names; tests bring their own."""
 
     def __init__(self, rules: FetchRules, ask: Resolve = resolve, **connector: Any) -> None:
-        self._rules = rules
+        self.rules = rules
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 resolver=_Guarded(rules, ask),
@@ -111,8 +111,8 @@ class Fetcher:
     async def get(self, url: str, known: Validators | None = None) -> Fetched | None:
         """What is at `url`; None when it is what it was when `known` was given. Raises `ProxyError`."""
         try:
-            async with asyncio.timeout(self._rules.timeout_seconds):
-                return await self._follow(target(url, self._rules), known)
+            async with asyncio.timeout(self.rules.timeout_seconds):
+                return await self._follow(target(url, self.rules), known)
         except ProxyError:
             raise
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, asyncio.IncompleteReadError) as error:
@@ -125,25 +125,25 @@ class Fetcher:
         await self._session.close()
 
     async def _follow(self, at: Target, known: Validators | None) -> Fetched | None:
-        for _ in range(self._rules.redirects + 1):
+        for _ in range(self.rules.redirects + 1):
             asked = dict(_HEADERS)
             if known is not None and known.url == at.url:
                 asked |= {"if-none-match": known.etag} if known.etag else {"if-modified-since": known.modified}
             async with self._session.get(URL(at.url, encoded=True), headers=asked, allow_redirects=False) as reply:
                 if reply.status in _REDIRECTS:
-                    at = redirected(at, reply.headers.get("location", ""), self._rules)
+                    at = redirected(at, reply.headers.get("location", ""), self.rules)
                     continue
                 if reply.status == 304 and len(asked) > len(_HEADERS):
                     return None
                 return await self._read(at, reply)
-        raise refused(f"it is redirected more than {self._rules.redirects} times")
+        raise refused(f"it is redirected more than {self.rules.redirects} times")
 
     async def _read(self, at: Target, reply: Any) -> Fetched:
         if reply.status != 200:
             raise refused(f"the origin answers {reply.status}")
         if reply.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise refused("the origin compresses it, though asked not to")
-        largest = self._rules.largest_bytes
+        largest = self.rules.largest_bytes
         pieces, size = [], 0
         if (reply.content_length or 0) <= largest:
             async for piece in reply.content.iter_any():

@@ -1,7 +1,7 @@
 """Media by address, as it is now: the origin is asked each time, and sends it again only where it changed.
 
-What was fetched stays in the cache with its `ETag` (or `Last-Modified`), for one tenant. No lifetime that an origin states is relied on: an
-answer must rest on what the address shows now, as it would if the upstream fetched it itself.
+What was fetched stays in the cache with its `ETag` (or `Last-Modified`), for one tenant. No lifetime that an origin
+states is relied on: an answer must rest on what the address shows now, as it would if the upstream fetched it itself.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ async def current(url: str, kind: Kind, asked: Asked, proxy: Proxy) -> Decoded:
 
 
 def fetcher(proxy: Proxy) -> Fetcher:
-    """That of `proxy`, made at first use."""
+    """That of `proxy` under its present rules, made at first use."""
     found = proxy.kept.get(__name__)
-    if found is None:
+    if not isinstance(found, Fetcher) or found.rules != proxy.settings.fetch:
         found = proxy.kept[__name__] = Fetcher(proxy.settings.fetch)
         proxy.closers.append(found.close)
-    assert isinstance(found, Fetcher)
     return found
 
 
