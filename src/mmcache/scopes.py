@@ -42,18 +42,23 @@ class Scopes:
         self._realms = realms
         self._codec = codec
         self._lock = Lock()
-        self._by_parts: dict[tuple[Signature, str, str], Scope] = {}
+        self._by_parts: dict[tuple[Signature, str, str, CodecSetting | None], Scope] = {}
         self._by_digest: dict[bytes, Scope] = {}
 
-    def of(self, signature: Signature, tenant: str, namespace: str) -> Scope:
-        """The scope of these parts; `signature.modality` chooses the chain."""
+    def chain(self, modality: str) -> Chain:
+        """How blocks of `modality` are encoded at rest, where nothing else is asked for."""
+        return choose(modality, self._codec)
+
+    def of(self, signature: Signature, tenant: str, namespace: str, *, codec: str | None = None) -> Scope:
+        """The scope of these parts; `signature.modality` chooses the chain, or `codec` names another one, which
+        encrypts exactly where the cache's does."""
         for name, value in (("tenant", tenant), ("namespace", namespace)):
             if not isinstance(value, str) or not value:
                 raise InvalidInputError(f"{name} is a string that is not empty, not {value!r}")
-        parts = (signature, tenant, namespace)
+        parts = (signature, tenant, namespace, codec)
         scope = self._by_parts.get(parts)
         if scope is None:
-            chain = choose(signature.modality, self._codec)
+            chain = choose(signature.modality, self._codec if codec is None else codec)
             signature = replace(signature, storage=chain.lossy_label)
             salt = self._realms.salt(tenant, namespace)
             scope = Scope(self._realms.scope(salt, signature), salt, signature, tenant, namespace, chain)
