@@ -90,6 +90,8 @@ class Populations:
 
     def __init__(self, semantic: Semantic, ledger: Ledger) -> None:
         self._semantic, self._ledger = semantic, ledger
+        self.max_error = semantic.max_error
+        """Share of near hits that may be wrong."""
         self._judge = identity(semantic.judge)
         self._learners: dict[tuple[bytes, str], Learner] = {}
         """The one asked last is last."""

@@ -1,0 +1,183 @@
+"""Asking upstream, for whoever waits: `fetched` a whole answer, `streamed` one in events. Which may be kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmcache.model.errors import MMCacheError
+from mmcache.model.event import Failed
+from mmcache.model.key import Key
+from mmcache.server.answers_stored import (
+    LARGEST_BYTES,
+    VERSION,
+    Stored,
+    forbids,
+    kept_headers,
+    media_type,
+    read_object,
+)
+from mmcache.server.calls import Call
+from mmcache.server.canonical.request import Bypass, Canonical, Place
+from mmcache.server.exchange import Asked, Headers, Proxy
+from mmcache.server.media.parts import Identified
+from mmcache.server.media.uuids import Sent, send
+from mmcache.server.recording import Events, Recorder
+
+EVENT_STREAM = b"text/event-stream"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What routes that give whole answers differ in."""
+
+    path: str
+    canonical: Callable[..., Canonical | Bypass]
+    """`canonical(request, sampled=…, tools=…)`."""
+    flaw: Callable[[Mapping[str, Any] | None, int], str]
+    """`flaw(answer, choices)`: why it must not be kept."""
+    tokens: Callable[[Mapping[str, Any] | None], int]
+    gist: Callable[[Mapping[str, Any] | None], list[Any]]
+    recorder: Callable[[int, bool], Recorder]
+    """`recorder(choices, usage)`."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request that may be cached, and all that is known of it."""
+
+    dialect: Dialect
+    asked: Asked
+    proxy: Proxy
+    request: dict[str, Any] = field(repr=False)
+    found: Canonical
+    media: Mapping[Place, Identified] = field(repr=False)
+    key: Key
+
+
+@dataclass(frozen=True)
+class Told:
+    """What became of a call: a whole answer, or the head of a stream."""
+
+    status: int
+    headers: Headers
+    body: bytes | None = field(repr=False)
+    """None: it comes in the call's feed."""
+    flaw: str = ""
+    """Why it is not kept."""
+    stored: Stored | None = field(default=None, repr=False)
+    """As it is kept."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    computed: bool = True
+    """By this call; False = it was stored, perhaps by another process meanwhile."""
+    compared: bool | None = None
+    """Whether it says the same as what was stored, where they were compared."""
+
+
+class NotKeptError(Exception):
+    """Carries an answer that must not be kept past what would keep it."""
+
+    def __init__(self, told: Told) -> None:
+        super().__init__(told.flaw)
+        self.told = told
+
+
+async def _sent(wanted: Wanted) -> Sent:
+    asked, proxy = wanted.asked, wanted.proxy
+    if wanted.media:
+        return await send(asked, proxy, wanted.request, wanted.media)
+    return Sent(await proxy.upstream.send(asked.method, asked.path, asked.query, asked.headers, asked.body))
+
+
+def _details(sent: Sent) -> dict[str, str]:
+    return {"uuids": str(sent.uuids)} if sent.uuids else {}
+
+
+async def fetched(wanted: Wanted, call: Call) -> Told:
+    """The whole answer. Raises `UpstreamError`."""
+    began = time.perf_counter()
+    sent = await _sent(wanted)
+    reply = sent.reply
+    try:
+        body = await reply.read()
+    finally:
+        await reply.close()
+    call.over = True
+    took = time.perf_counter() - began
+    answer = read_object(body) if reply.status == 200 else None
+    flaw = _outer_flaw(reply.status, reply.headers, len(body)) or wanted.dialect.flaw(answer, wanted.found.choices)
+    stored = None if flaw else _stored(wanted, took, wanted.dialect.tokens(answer), reply.headers, body)
+    return Told(reply.status, reply.headers, body, flaw, stored, _details(sent))
+
+
+def _outer_flaw(status: int, headers: Headers, size: int) -> str:
+    """Why an answer must not be kept, whatever it says."""
+    if status != 200:
+        return "error"
+    return "too-large" if size > LARGEST_BYTES else forbids(headers)
+
+
+def _stored(wanted: Wanted, took: float, tokens: int, headers: Headers, body: bytes) -> Stored:
+    return Stored(VERSION, wanted.proxy.cache.clock.wall(), took, tokens, kept_headers(headers), body)
+
+
+async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored | None], Awaitable[None]]) -> None:
+    """Tell the head, then feed every event to who reads. ended: told of a stream that ended, and what may be kept.
+
+    Raises `UpstreamError`, which all readers hear.
+    """
+    began = time.perf_counter()
+    sent = await _sent(wanted)
+    reply = sent.reply
+    try:
+        if reply.status != 200 or media_type(reply.headers) != EVENT_STREAM:
+            body = await reply.read()
+            call.over = True
+            flaw = "error" if reply.status != 200 else "no-stream"
+            call.answered.set_result(Told(reply.status, reply.headers, body, flaw))
+            return
+        flaw = forbids(reply.headers)
+        call.answered.set_result(Told(reply.status, reply.headers, None, flaw, None, _details(sent)))
+        events, recorder = Events(), wanted.dialect.recorder(wanted.found.choices, wanted.found.usage)
+        pieces: list[bytes] = []
+        size = 0
+        async for chunk in reply.chunks():
+            for event in events.feed(chunk):
+                call.feed.push(event.raw)
+                if event.comment:
+                    continue
+                recorder.see(event)
+                size += len(event.raw)
+                if size <= LARGEST_BYTES:
+                    pieces.append(event.raw)
+                else:
+                    pieces.clear()
+            await call.feed.room()
+        if events.rest:  # sent on, for what reads lines may make something of it
+            call.feed.push(events.rest)
+            flaw = flaw or "unfinished"
+    finally:
+        await reply.close()
+    call.over = True
+    took = time.perf_counter() - began
+    flaw = flaw or ("too-large" if size > LARGEST_BYTES else recorder.flaw())
+    stored = None if flaw else _stored(wanted, took, recorder.tokens, reply.headers, b"".join(pieces))
+    if stored is None:
+        call.forget()
+    call.feed.end()
+    await ended(recorder, stored)
+
+
+async def keep(wanted: Wanted, stored: Stored) -> None:
+    """Put it into the cache, in place of what is there. Never raises."""
+    cache = wanted.proxy.cache
+    raw, cost, ttl = stored.to_bytes(), stored.took, wanted.asked.rules.ttl_seconds
+    try:
+        if cache.below.tiers:
+            await cache.a.put(wanted.key, raw, cost=cost, ttl=ttl)
+        else:
+            cache.put(wanted.key, raw, cost=cost, ttl=ttl)
+    except MMCacheError as error:
+        cache.events.emit(Failed("server", f"not stored: {error}", wanted.key))

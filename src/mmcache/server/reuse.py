@@ -1,0 +1,321 @@
+"""`Reuse`: the flow of every route that gives whole answers: look it up, join who is asking already, or ask and keep.
+
+    parse → canonical (or bypass) → media identified → key
+    hit     the stored answer, as it was given
+    joined  the call under way, from its first byte
+    miss    a call in a task of its own (`calls`), kept only if it is whole (`flaw`)
+
+What the cache cannot do costs a hit, never the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Self
+
+from blake3 import blake3
+
+from mmcache.keys.framing import DIGEST_BYTES
+from mmcache.lookup import Lookup
+from mmcache.model.errors import CorruptFrameError, MMCacheError, ProxyError
+from mmcache.model.event import Differed, Failed, MissReason
+from mmcache.model.key import Key
+from mmcache.model.signature import Signature
+from mmcache.server import meant
+from mmcache.server.answers import refusal
+from mmcache.server.answers_stored import Stored, events_of, kept_headers, media_type, read_object
+from mmcache.server.asking import Dialect, NotKeptError, Told, Wanted, fetched, keep, streamed
+from mmcache.server.calls import Call, Calls
+from mmcache.server.canonical.request import Bypass
+from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
+from mmcache.server.limits import parse
+from mmcache.server.media.parts import Unknown, all_identified
+from mmcache.server.recording import Events, Recorder
+
+_SAID_WHEN_REFUSED = frozenset((b"content-type", b"retry-after"))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a lookup found: a stored answer, or why there is none."""
+
+    stored: Stored | None
+    reason: MissReason | str = ""
+
+
+class Reuse:
+    """The route of one dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    async def __call__(self, asked: Asked, proxy: Proxy) -> Answered:
+        """See `exchange.Route`."""
+        try:
+            return await self._answer(asked, proxy)
+        except BypassedError as error:
+            if asked.directives.only_if_cached:
+                return _not_cached(Verdict("bypass", error.reason))
+            raise
+
+    async def _answer(self, asked: Asked, proxy: Proxy) -> Answered:
+        wants = asked.directives
+        wanted = await self._wanted(asked, proxy)
+        if meant.allowed(asked.rules, proxy.cache) and (answered := await self._meant(wanted)) is not None:
+            return answered
+        found = Found(None, MissReason.BYPASSED) if wants.no_cache else await _look_up(wanted)
+        checked = _check_due(wanted)
+        if found.stored is not None and not checked:
+            age = _age(wanted, found.stored)
+            if wants.max_age is None or age <= wants.max_age:
+                return _hit(wanted, found.stored, age)
+            found = Found(found.stored, MissReason.EXPIRED)
+        if wants.only_if_cached:
+            return _not_cached(Verdict("miss", found.reason))
+        held = found.stored if checked else None
+        # Who wants nothing old joins nobody; nor does who wants to compare.
+        alone = wants.no_cache or checked
+        key = None if alone else (wanted.key, found.stored is not None)
+        if wanted.found.form == "sse":
+            run = partial(_stream, wanted, held)
+        elif alone or found.stored is not None:
+            run = partial(_renew, wanted, held)
+        else:
+            run = partial(_fill, wanted)
+        return await _asked(wanted, key, run, "shadow" if checked else found.reason)
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    async def _wanted(self, asked: Asked, proxy: Proxy) -> Wanted:
+        """What is asked for. Raises `BypassedError`."""
+        rules, cache = asked.rules, proxy.cache
+        if asked.directives.no_store:
+            raise BypassedError("no-store")
+        if cache.mode == "off":
+            raise BypassedError("off")
+        if media_type(asked.headers) != b"application/json":
+            raise BypassedError("content-type")
+        request = parse(asked.body)
+        found = self._dialect.canonical(request, sampled=rules.sampled, tools=rules.tools)
+        if isinstance(found, Bypass):
+            raise BypassedError(found.reason)
+        parts: Any = await all_identified([one.part for one in found.media], asked, proxy) if found.media else []
+        if isinstance(parts, Unknown):
+            raise BypassedError(parts.reason)
+        signature = _signed(proxy, self._dialect.path, found.form, found.model)
+        scope = cache.scopes.of(signature, asked.tenant, cache.namespace)
+        try:
+            told = found.key_bytes([one.identity for one in parts])
+        except (ValueError, RecursionError) as error:  # half a surrogate pair, a number that is none
+            raise BypassedError("malformed") from error
+        key = Key(scope.digest, blake3(told, key=scope.salt).digest(length=DIGEST_BYTES))
+        media = {one.place: part for one, part in zip(found.media, parts, strict=True)}
+        return Wanted(self._dialect, asked, proxy, request, found, media, key)
+
+    # Asking ---------------------------------------------------------------------------------------------------------
+
+    async def _meant(self, wanted: Wanted) -> Answered | None:
+        """An answer by meaning; None where only the very same request may be answered alike."""
+        wants = wanted.asked.directives
+        prompt = None if wants.only_if_cached or _check_due(wanted) else await meant.prompt(wanted)
+        if prompt is None:
+            return None
+        signature = _signed(wanted.proxy, self._dialect.path, "meant", wanted.found.model)
+
+        async def run(call: Call) -> None:
+            compute = partial(fetched, wanted, call)
+            told = await meant.meant(wanted, prompt, compute, signature, fresh=wants.no_cache)
+            if told.stored is not None and wants.max_age is not None and _age(wanted, told.stored) > wants.max_age:
+                told = await compute()
+            call.answered.set_result(told)
+
+        alone = wants.no_cache or wants.max_age is not None
+        return await _asked(wanted, None if alone else (wanted.key, "meant"), run, "")
+
+
+async def _asked(
+    wanted: Wanted, key: Any, run: Callable[[Call], Awaitable[None]], reason: MissReason | str
+) -> Answered:
+    """Ask, or join who is asking. key: of the calls that may be joined; None = ask. reason: of the miss."""
+    calls: Calls = wanted.proxy.kept.setdefault("reuse.calls", Calls())
+    call = None if key is None else calls.find(key)
+    joined = call is not None
+    if call is None:
+        call = calls.begin(key, run)
+    told: Told = await call.head()
+    body: Any = told.body
+    if body is None:
+        body = call.feed.reader(call.left)
+    else:
+        call.left()
+    model, stored = wanted.found.model, told.stored
+    if told.status == 200 and (joined or not told.computed):  # computed for somebody else: authorised like a hit
+        verdict = Verdict("hit", "joined" if joined else "", details=told.details)
+        if stored is not None:
+            verdict.saved_seconds, verdict.saved_tokens = stored.took, stored.tokens
+            verdict.age_seconds = _age(wanted, stored)
+        return Answered(200, kept_headers(told.headers), body, verdict, model)
+    details = dict(told.details)
+    if told.flaw:
+        details["kept"] = told.flaw
+    if told.compared is not None:
+        details["same"] = "yes" if told.compared else "no"
+    headers = told.headers
+    if joined:
+        headers = [(name, value) for name, value in headers if name in _SAID_WHEN_REFUSED]
+    return Answered(told.status, headers, body, Verdict("miss", reason, details=details), model)
+
+
+async def _fill(wanted: Wanted, call: Call) -> None:
+    """A whole answer that was missing: computed by one process of all, and stored."""
+    computed: Told | None = None
+
+    async def compute() -> bytes:
+        nonlocal computed
+        computed = await fetched(wanted, call)
+        if computed.stored is None:
+            raise NotKeptError(computed)
+        return computed.stored.to_bytes()
+
+    answers, ttl = wanted.proxy.cache.answers, wanted.asked.rules.ttl_seconds
+    try:
+        raw = await answers.settle_async(wanted.key, Lookup(None), compute, ttl=ttl)
+    except NotKeptError as error:
+        call.answered.set_result(error.told)
+        return
+    if computed is None:
+        stored = Stored.from_bytes(raw)
+        computed = Told(200, stored.headers, stored.body, "", stored, computed=False)
+    call.answered.set_result(computed)
+
+
+async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
+    """A whole answer that is computed whatever is stored, and then stored. held: what it is compared with."""
+    told = await fetched(wanted, call)
+    if (stored := told.stored) is not None:
+        gist = wanted.dialect.gist
+        if held is not None:
+            same = _compared(wanted, gist(read_object(held.body)), gist(read_object(stored.body)))
+            told = replace(told, compared=same)
+        if not told.compared:
+            await keep(wanted, stored)
+    call.answered.set_result(told)
+
+
+async def _stream(wanted: Wanted, held: Stored | None, call: Call) -> None:
+    """A stream, stored when it has ended. held: what it is compared with."""
+
+    async def ended(recorder: Recorder, stored: Stored | None) -> None:
+        if stored is None:
+            return
+        if held is None or not _compared(wanted, _said(wanted, held), recorder.gist()):
+            await keep(wanted, stored)
+
+    await streamed(wanted, call, ended)
+
+
+def _said(wanted: Wanted, stored: Stored) -> list[Any]:
+    """What a stored stream says."""
+    recorder = wanted.dialect.recorder(wanted.found.choices, wanted.found.usage)
+    for event in Events().feed(stored.body):
+        recorder.see(event)
+    return recorder.gist()
+
+
+def _compared(wanted: Wanted, held: list[Any], computed: list[Any]) -> bool:
+    same = held == computed
+    wanted.proxy.compared(wanted.asked.path, same)
+    if not same:
+        wanted.proxy.cache.events.emit(Differed(wanted.key, math.inf))
+    return same
+
+
+# Looking up -------------------------------------------------------------------------------------------------------
+
+
+async def _look_up(wanted: Wanted) -> Found:
+    """What is stored. What cannot be read is not there."""
+    cache, key = wanted.proxy.cache, wanted.key
+    try:
+        raw = cache.peek(key)
+        reason = MissReason.ABSENT
+        if raw is None:
+            look = (
+                await asyncio.to_thread(cache.answers.look_up, [key])
+                if cache.below.tiers
+                else cache.answers.look_up([key])
+            )[0]
+            raw, reason = look.make and look.make(), look.reason
+        return Found(None, reason) if raw is None else Found(Stored.from_bytes(raw))
+    except CorruptFrameError as error:
+        cache.events.emit(Failed("server", str(error), key))
+        return Found(None, MissReason.CORRUPT)
+    except MMCacheError as error:
+        cache.events.emit(Failed("server", f"not looked up: {error}", key))
+        return Found(None, MissReason.TIER_DOWN)
+
+
+def _check_due(wanted: Wanted) -> bool:
+    """Whether a hit is to be computed all the same, and compared."""
+    cache = wanted.proxy.cache
+    if cache.mode == "shadow" or wanted.asked.rules.mode == "shadow":
+        return True
+    share = cache.answers.verify_share
+    return share > 0.0 and random.random() < share
+
+
+def _age(wanted: Wanted, stored: Stored) -> float:
+    return max(0.0, wanted.proxy.cache.clock.wall() - stored.at)
+
+
+def _hit(wanted: Wanted, stored: Stored, age: float) -> Answered:
+    body: Any = Replay(stored.body) if wanted.found.form == "sse" else stored.body
+    verdict = Verdict("hit", "", stored.took, age_seconds=age, saved_tokens=stored.tokens)
+    return Answered(200, [*stored.headers], body, verdict, wanted.found.model)
+
+
+class Replay:
+    """A stored stream, event by event, as it came."""
+
+    def __init__(self, body: bytes) -> None:
+        self._events = events_of(body)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for event in self._events:
+            return event
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
+def _not_cached(verdict: Verdict) -> Answered:
+    """RFC 9111, section 5.2.1.7."""
+    error = ProxyError(
+        "it is not stored, and cache-control: only-if-cached forbids to ask", status=504, code="not-cached"
+    )
+    return refusal(error, verdict)
+
+
+# Keys -------------------------------------------------------------------------------------------------------------
+
+
+def _signed(proxy: Proxy, path: str, form: str, model: str) -> Signature:
+    settings = proxy.settings
+    return _signature(path, form, model, settings.version, f"{settings.kind} {settings.upstream}")
+
+
+@lru_cache(1024)
+def _signature(path: str, form: str, model: str, version: str, upstream: str) -> Signature:
+    return Signature(
+        model_version=json.dumps([model, version]), function=f"{path} {form}", device=upstream, modality="answer"
+    )
