@@ -1,0 +1,300 @@
+"""`described`: all of a framework's component that may change what it computes, as text; equal for equal components.
+
+Frameworks have such texts for their own caches, and these leave things out: functions (only their address differs),
+private attributes, excluded fields, the weights behind a path. Here, a function counts by its code and what it closes
+over, a folder of weights by its bytes. What only delivers (clients, callbacks, time limits, keys) does not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import json
+import re
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from blake3 import blake3
+
+from mmcache.keys.signing import Signature, files, modules, processors
+from mmcache.keys.signing.facts import code_digest
+from mmcache.model.errors import InvalidInputError, UnversionedModelError
+
+SECRET = re.compile(
+    r"(^|_)(api|access|secret|private|subscription|account|auth|bearer|hf|hub|refresh|session|ad|sas)_?(keys?|tokens?)$"
+    r"|^(x_)?(key|token|secret|auth|authorization|credentials?)$|(password|passwd|secret|credentials?|token_provider)$"
+)
+DELIVERY = frozenset(
+    [
+        "callback_manager", "callbacks", "num_workers", "embed_batch_size", "batch_size", "max_retries",
+        "retries", "timeout", "request_timeout", "default_timeout", "rate_limiter", "verbose", "show_progress",
+        "show_progress_bar", "reuse_client", "http_client", "async_http_client", "http_async_client",
+        "http_socket_options", "client", "async_client", "aclient", "root_client", "root_async_client",
+        "session", "tags", "cache", "embeddings_cache", "locator", "disable_streaming", "ls_params",
+        "object_map",
+    ]
+)  # fmt: skip
+"""Names, without a leading underscore, of what delivers and does not compute. An address or a header does count."""
+STORES = frozenset(
+    ["index", "vector_store", "vectorstore", "docstore", "storage_context", "index_struct", "graph_store"]
+)
+"""Where documents are: what state they are in, the caller says."""
+MOST_PARTS = 20_000
+_DEEPEST = 24
+_MANY = 256
+_PLAIN = {str, int, bytes, float, bool, type(None)}
+_STATED = (
+    "model_name",
+    "model",
+    "model_id",
+    "repo_id",
+    "deployment_name",
+    "azure_deployment",
+    "deployment",
+    "model_path",
+)
+_OPAQUE = frozenset(
+    ["threading", "_thread", "weakref", "logging", "asyncio", "concurrent", "socket", "ssl", "httpx", "openai", "aiohttp",
+     "requests"]
+)  # fmt: skip
+    [
+        "threading",
+        "_thread",
+        "weakref",
+        "logging",
+        "asyncio",
+        "concurrent",
+        "socket",
+        "ssl",
+        "httpx",
+        "openai",
+        "aiohttp",
+        "requests",
+    ]
+)
+
+
+def described(component: Any, *, releases: bool = True) -> str:
+    """JSON text. Raises `UnversionedModelError` for what is too large to be configuration.
+
+    releases: whether it changes with the packages that the components come from.
+    """
+    return json.dumps(_Walk(releases).plain(component), sort_keys=True)
+
+
+def signature_of(component: Any, given: Signature | str | None, role: str) -> Signature:
+    """Of what `component` computes in this `role`: its configuration, and the model that it states or its caller names.
+
+    Raises `UnversionedModelError` where neither names a model.
+    """
+    function = f"{role} {type(component).__module__}.{type(component).__qualname__}"
+    try:
+        made_of = blake3(described(component, releases=False).encode()).hexdigest()[:32]
+    except UnversionedModelError:
+        if given is None:
+            raise
+        made_of = ""
+    if given is not None:
+        if isinstance(given, str) and not given:
+            raise UnversionedModelError("signature='' names no version; pass e.g. signature='my-model 1.0'")
+        found = Signature.of(given)
+        function, made_of = f"{function} {found.function}".strip(), f"{found.preprocess} {made_of}".strip()
+        return dataclasses.replace(found, function=function, preprocess=made_of)
+    stated = stated_model(component)
+    if stated is None:
+        raise UnversionedModelError(
+            f"nothing says which model {type(component).__name__} is, and in which version: pass signature='name 1.0', "
+            "and change it whenever the vectors may change"
+        )
+    return Signature(model_version=f"{stated} {weights(stated)}".strip(), function=function, preprocess=made_of)
+
+
+def stated_model(component: Any) -> str | None:
+    """The model's name, as the component states it; None where it states none."""
+    for name in _STATED:
+        value = getattr(component, name, None)
+        if isinstance(value, str) and value and value.lower() not in ("unknown", "default"):
+            return value
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def weights(name: str) -> str:
+    """Of a model's name that is a path: its files' digest."""
+    path = Path(name)
+    try:
+        return Signature.of(path).model_version if path.exists() else ""
+    except (InvalidInputError, UnversionedModelError):
+        return ""
+
+
+class _Walk:
+    def __init__(self, releases: bool) -> None:
+        self._releases = releases
+        self._parts = 0
+        self._open: set[int] = set()
+
+    def plain(self, value: Any, depth: int = 0) -> Any:
+        self._parts += 1
+        if self._parts > MOST_PARTS or depth > _DEEPEST:
+            raise UnversionedModelError(
+                "a component holds too much to be described by its content; say signature='…', and change it whenever "
+                "what it computes may change"
+            )
+        match value:
+            case enum.Enum():
+                return [_kind(type(value)), value.name]
+            case None | bool():
+                return value
+            case str():
+                return str.__str__(value)
+            case int() | float() | complex():
+                return [type(value).__name__, repr(value)]
+            case bytes() | bytearray():
+                return ["bytes", blake3(value).hexdigest()]
+            case PurePath() | UUID() | date() | timedelta() | range():
+                return [type(value).__name__, str(value)]
+            case np.ndarray() | np.generic():
+                array = np.asarray(value)
+                return [
+                    "array",
+                    array.dtype.str,
+                    array.shape,
+                    blake3(np.ascontiguousarray(array).tobytes()).hexdigest(),
+                ]
+            case type() | ModuleType():
+                schema = getattr(value, "model_json_schema", None)
+                return ["name", _kind(value), *([self.plain(schema(), depth + 1)] if callable(schema) else [])]
+        if hasattr(value, "get_secret_value"):
+            return ["secret"]
+        if id(value) in self._open:
+            return ["open"]
+        self._open.add(id(value))
+        try:
+            return self._content(value, depth + 1)
+        finally:
+            self._open.discard(id(value))
+
+    def _content(self, value: Any, depth: int) -> Any:
+        match value:
+            case Mapping() if len(value) > _MANY and all(type(x) in _PLAIN for pair in value.items() for x in pair):
+                return ["dict", blake3(repr(sorted(map(repr, value.items()))).encode()).hexdigest()]
+            case Mapping():
+                pairs = [[self.plain(k, depth), self.plain(v, depth)] for k, v in value.items() if not _delivers(k)]
+                return ["dict", *sorted(pairs, key=json.dumps)]
+            case list() | tuple():
+                return [type(value).__name__, *(self.plain(item, depth) for item in value)]
+            case set() | frozenset():
+                return ["set", *sorted(json.dumps(self.plain(item, depth)) for item in value)]
+            case functools.partial():
+                return ["partial", *(self.plain(part, depth) for part in (value.func, value.args, value.keywords))]
+            case MethodType():
+                return ["method", self.plain(value.__func__, depth), self.plain(value.__self__, depth)]
+            case FunctionType():
+                return self._function(value, depth)
+            case BuiltinFunctionType():
+                return ["builtin", _kind(value), self.plain(getattr(value, "__self__", None), depth)]
+        if hasattr(value, "facts_for_keys"):
+            return [_kind(type(value)), value.facts_for_keys()]
+        if modules.is_module(value) or files.is_session(value) or processors.is_processor(value):
+            return ["signed", _signed(value)]
+        if type(value).__module__.startswith("tiktoken"):
+            return ["tiktoken", value.name]
+        if hasattr(value, "__wrapped__"):
+            return ["wrapped", self.plain(value.__wrapped__, depth)]
+        return self._object(value, depth)
+
+    def _function(self, function: FunctionType, depth: int) -> Any:
+        wrapped = getattr(function, "__wrapped__", None)
+        held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+        held = [part for part in held if part is not wrapped]
+        parts = [function.__defaults__, function.__kwdefaults__, held, wrapped]
+        return ["function", _kind(function), code_digest(function.__code__), *(self.plain(p, depth) for p in parts)]
+
+    def _object(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        name = [_kind(kind), _written(kind), _release(kind.__module__) if self._releases else ""]
+        if kind.__module__.partition(".")[0] in _OPAQUE:
+            return name
+        held = dict(getattr(value, "__dict__", None) or {})
+        held |= getattr(value, "__pydantic_private__", None) or {}
+        held |= getattr(value, "__pydantic_extra__", None) or {}
+        if not held:
+            slots = [slot for one in kind.__mro__ for slot in _listed(getattr(one, "__slots__", ()))]
+            held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
+        kept = {key: item for key, item in held.items() if not _delivers(key) and not key.startswith("__")}
+        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)]]
+
+
+def _listed(slots: str | Sequence[str]) -> Sequence[str]:
+    return [slots] if isinstance(slots, str) else list(slots)
+
+
+def _delivers(name: Any) -> bool:
+    if not isinstance(name, str):
+        return False
+    bare = name.lower().lstrip("_").replace("-", "_")
+    return bare in DELIVERY or bare in STORES or SECRET.search(bare) is not None
+
+
+def _kind(named: Any) -> str:
+    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', getattr(named, '__name__', ''))}"
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _release(module: str) -> str:
+    """Version of the distribution that a module is of: what it does may change with it. Empty for one's own code."""
+    parts = module.replace("_", "-").split(".")
+    for count in (3, 2, 1):
+        try:
+            return version("-".join(parts[:count]))
+        except (PackageNotFoundError, ValueError):
+            continue
+    return ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _written(kind: Any) -> str:
+    """The code of a class that is of no distribution: somebody's own, which is edited without a new version."""
+    codes: list[str] = []
+    for one in kind.__mro__:
+        root = one.__module__.partition(".")[0]
+        if (root in sys.stdlib_module_names and root != "__main__") or _release(one.__module__):
+            continue
+        for name, held in sorted(vars(one).items()):
+            function = getattr(held, "__func__", getattr(held, "fget", held))
+            code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+            if isinstance(code, CodeType):
+                codes.append(f"{name}:{code_digest(code)}")
+    return blake3("|".join(codes).encode()).hexdigest()[:16] if codes else ""
+
+
+_signatures: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def _signed(model: Any) -> str:
+    """Weights are read once an object: after training it, make a new component."""
+    try:
+        if model not in _signatures:
+            _signatures[model] = Signature.of(model).digest.hex()
+        return _signatures[model]
+    except TypeError:  # has no weak references
+        return Signature.of(model).digest.hex()

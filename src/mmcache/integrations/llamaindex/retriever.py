@@ -1,0 +1,92 @@
+"""`CachedRetriever`: what a retriever found, kept until the index or the retriever's settings change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from mmcache.cache import Cache
+from mmcache.fill import in_thread
+from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.held import erase
+from mmcache.integrations.framework.realm import Realm, TenantOption
+from mmcache.integrations.framework.results import Results, State
+from mmcache.integrations.llamaindex.events import tell
+from mmcache.integrations.llamaindex.nodes import query_parts, scored_of, scored_text
+from mmcache.model.errors import SettingsError
+
+KIND = "llamaindex retrieval 1"
+
+
+class CachedRetriever(BaseRetriever):  # type: ignore[misc]
+    """`retriever`, with a cache in front.
+
+    >>> retriever = CachedRetriever(index.as_retriever(), Cache("cache"), index_version="manual 2026-11")
+
+    index_version: name and version of what is in the index, or a function that tells them at each query (see
+    `index_state`); with another version nothing old is served. The retriever's settings (top k, filters, mode, its
+    embedding model) are looked at with each query, too; `signature` says them instead, where they cannot be read.
+    Raises `UnversionedModelError`, `SettingsError`.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        cache: Cache | Realm,
+        *,
+        index_version: State,
+        signature: str | None = None,
+        tenant: TenantOption = None,
+        namespace: str | None = None,
+        ttl: float | None = None,
+    ) -> None:
+        if not isinstance(retriever, BaseRetriever):
+            raise SettingsError(f"retriever is a LlamaIndex retriever, not {type(retriever).__name__}")
+        self._retriever = retriever
+        realm = cache if isinstance(cache, Realm) else Realm(cache, tenant, namespace)
+        self._results = Results(realm, KIND, index_version, scored_text, scored_of, ttl)
+        self._facts = facts_of(retriever, signature)
+        super().__init__(callback_manager=retriever.callback_manager)
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return {"retriever": self._retriever}
+
+    def facts_for_keys(self) -> str:
+        """What the keys of other caches need to know of it."""
+        return f"{self._facts()} {self._results.state()}"
+
+    def forget(self) -> int:
+        """Erase the results of the present index version, of this tenant; how many there were."""
+        tenant = self._results.realm.tenant()
+        return 0 if tenant is None else erase(self._results.realm, tenant, self._results.name(self._results.state()))
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        question = self._results.question(self._facts, lambda salt: query_parts(self._results, query_bundle, salt))
+        told = self._results.answer(question, lambda: self._retriever.retrieve(query_bundle))
+        tell("retriever", told)
+        found: list[NodeWithScore] = told.value
+        return found
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        results = self._results
+        question = await in_thread(
+            lambda: results.question(self._facts, lambda salt: query_parts(results, query_bundle, salt))
+        )
+        told = await results.aanswer(question, lambda: self._retriever.aretrieve(query_bundle))
+        tell("retriever", told)
+        found: list[NodeWithScore] = told.value
+        return found
+
+
+def facts_of(component: Any, signature: str | None) -> Callable[[], str]:
+    """What tells the component's settings; it is asked at each call. Raises `UnversionedModelError`."""
+    kind = f"{type(component).__module__}.{type(component).__qualname__}"
+    if signature is not None:
+        if not signature:
+            raise SettingsError("signature='' names no version; pass e.g. signature='my retriever 1'")
+        return lambda: f"{kind} {signature}"
+    _ = described(component)
+    return lambda: described(component)
