@@ -64,24 +64,9 @@ _STATED = (
     "model_path",
 )
 _OPAQUE = frozenset(
-    ["threading", "_thread", "weakref", "logging", "asyncio", "concurrent", "socket", "ssl", "httpx", "openai", "aiohttp",
-     "requests"]
+    ["threading", "_thread", "weakref", "logging", "asyncio", "concurrent", "socket", "ssl", "httpx", "openai",
+     "aiohttp", "requests"]
 )  # fmt: skip
-    [
-        "threading",
-        "_thread",
-        "weakref",
-        "logging",
-        "asyncio",
-        "concurrent",
-        "socket",
-        "ssl",
-        "httpx",
-        "openai",
-        "aiohttp",
-        "requests",
-    ]
-)
 
 
 def described(component: Any, *, releases: bool = True) -> str:
