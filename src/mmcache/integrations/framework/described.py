@@ -32,37 +32,27 @@ from mmcache.model.errors import InvalidInputError, UnversionedModelError
 
 SECRET = re.compile(
     r"(^|_)(api|access|secret|private|subscription|account|auth|bearer|hf|hub|refresh|session|ad|sas)_?(keys?|tokens?)$"
-    r"|^(x_)?(key|token|secret|auth|authorization|credentials?)$|(password|passwd|secret|credentials?|token_provider)$"
+    r"|^(authorization|credentials?)$|(password|passwd|secret|_credentials?|token_provider)$"
 )
 DELIVERY = frozenset(
-    [
-        "callback_manager", "callbacks", "num_workers", "embed_batch_size", "batch_size", "max_retries",
-        "retries", "timeout", "request_timeout", "default_timeout", "rate_limiter", "verbose", "show_progress",
-        "show_progress_bar", "reuse_client", "http_client", "async_http_client", "http_async_client",
-        "http_socket_options", "client", "async_client", "aclient", "root_client", "root_async_client",
-        "session", "tags", "cache", "embeddings_cache", "locator", "disable_streaming", "ls_params",
-        "object_map",
-    ]
+    ["callback_manager", "callbacks", "num_workers", "embed_batch_size", "batch_size", "max_retries", "timeout",
+     "request_timeout", "default_timeout", "verbose", "show_progress", "show_progress_bar", "reuse_client",
+     "http_socket_options", "disable_streaming"]
 )  # fmt: skip
 """Names, without a leading underscore, of what delivers and does not compute. An address or a header does count."""
-STORES = frozenset(
-    ["index", "vector_store", "vectorstore", "docstore", "storage_context", "index_struct", "graph_store"]
-)
-"""Where documents are: what state they are in, the caller says."""
+OBJECTS = frozenset(
+    ["client", "async_client", "aclient", "root_client", "root_async_client", "http_client", "async_http_client",
+     "http_async_client", "session", "rate_limiter", "cache", "embeddings_cache", "locator", "index", "vector_store",
+     "vectorstore", "docstore", "storage_context", "index_struct", "graph_store"]
+)  # fmt: skip
+"""Names of objects that are clients, or hold documents: in which state these are, the caller says."""
 MOST_PARTS = 20_000
 _DEEPEST = 24
 _MANY = 256
 _PLAIN = {str, int, bytes, float, bool, type(None)}
 _STATED = (
-    "model_name",
-    "model",
-    "model_id",
-    "repo_id",
-    "deployment_name",
-    "azure_deployment",
-    "deployment",
-    "model_path",
-)
+    "model_name", "model", "model_id", "repo_id", "deployment_name", "azure_deployment", "deployment", "model_path",
+)  # fmt: skip
 _OPAQUE = frozenset(
     ["threading", "_thread", "weakref", "logging", "asyncio", "concurrent", "socket", "ssl", "httpx", "openai",
      "aiohttp", "requests"]
@@ -175,7 +165,11 @@ class _Walk:
             case Mapping() if len(value) > _MANY and all(type(x) in _PLAIN for pair in value.items() for x in pair):
                 return ["dict", blake3(repr(sorted(map(repr, value.items()))).encode()).hexdigest()]
             case Mapping():
-                pairs = [[self.plain(k, depth), self.plain(v, depth)] for k, v in value.items() if not _delivers(k)]
+                pairs = [
+                    [self.plain(k, depth), self.plain(v, depth)]
+                    for k, v in value.items()
+                    if not (isinstance(k, str) and SECRET.search(_bare(k)))
+                ]
                 return ["dict", *sorted(pairs, key=json.dumps)]
             case list() | tuple():
                 return [type(value).__name__, *(self.plain(item, depth) for item in value)]
@@ -207,7 +201,7 @@ class _Walk:
         return ["function", _kind(function), code_digest(function.__code__), *(self.plain(p, depth) for p in parts)]
 
     def _object(self, value: Any, depth: int) -> Any:
-        kind = type(value)
+        kind: Any = type(value)
         name = [_kind(kind), _written(kind), _release(kind.__module__) if self._releases else ""]
         if kind.__module__.partition(".")[0] in _OPAQUE:
             return name
@@ -217,7 +211,7 @@ class _Walk:
         if not held:
             slots = [slot for one in kind.__mro__ for slot in _listed(getattr(one, "__slots__", ()))]
             held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
-        kept = {key: item for key, item in held.items() if not _delivers(key) and not key.startswith("__")}
+        kept = {key: item for key, item in held.items() if not (_delivers(key, item) or key.startswith("__"))}
         return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)]]
 
 
@@ -225,11 +219,14 @@ def _listed(slots: str | Sequence[str]) -> Sequence[str]:
     return [slots] if isinstance(slots, str) else list(slots)
 
 
-def _delivers(name: Any) -> bool:
-    if not isinstance(name, str):
-        return False
-    bare = name.lower().lstrip("_").replace("-", "_")
-    return bare in DELIVERY or bare in STORES or SECRET.search(bare) is not None
+def _bare(name: str) -> str:
+    return name.lower().lstrip("_").replace("-", "_")
+
+
+def _delivers(name: str, value: Any) -> bool:
+    bare = _bare(name)
+    is_object = not isinstance(value, str | int | float | list | tuple | dict | set | type(None))
+    return bare in DELIVERY or (bare in OBJECTS and is_object) or SECRET.search(bare) is not None
 
 
 def _kind(named: Any) -> str:
@@ -257,7 +254,7 @@ def _release(module: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _written(kind: Any) -> str:
+def _written(kind: type[Any]) -> str:
     """The code of a class that is of no distribution: somebody's own, which is edited without a new version."""
     codes: list[str] = []
     for one in kind.__mro__:
