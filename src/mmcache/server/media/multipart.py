@@ -57,14 +57,15 @@ def fields(body: bytes, boundary: bytes) -> list[Field]:
         if len(found) == MOST_FIELDS:
             raise BypassedError("too-many-fields")
         head_ends = body.find(b"\r\n\r\n", at, at + LARGEST_HEAD)
-        ends = body.find(mark, max(at, head_ends + 2))
-        if head_ends < 0 or ends < 0:
+        ends = body.find(mark, at)
+        if head_ends < 0 or ends < head_ends + 4:
             raise BypassedError("odd-form")
         found.append(_field(body[at:head_ends], body[head_ends + 4 : ends]))
         at = ends + len(mark) + 2
         after = body[at - 2 : at]
         if after == b"--":
-            if body[at:] not in (b"", b"\r\n"):
+            # Once more within a value, where a parser that takes a lone line feed would end it, or after the end.
+            if body[at:] not in (b"", b"\r\n") or body.count(line) != len(found) + 1:
                 raise BypassedError("odd-form")
             return found
         if after != b"\r\n":
