@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from mmcache.semantic.options import AskOptions, SourceKind, check_options
 from mmcache.semantic.pending import Pending, answering
 from mmcache.semantic.planning import Plan, Planner
 from mmcache.semantic.populations import Populations
-from mmcache.semantic.prompt import Identified, Identifier, Prompt
+from mmcache.semantic.prompt import Identified, Identifier, Prompt, source_id
 from mmcache.semantic.questions import Questions
 from mmcache.semantic.report import PopulationReport, report
 from mmcache.semantic.settings import Reply, Semantic
@@ -339,6 +339,17 @@ class Meaning:
         self._cache.answers.check_open()
         self._refresh()
         return self.sources.changed(kind, name, *self._realm(tenant, namespace))
+
+    def editions(
+        self, sources: Sequence[tuple[SourceKind, str]], *, tenant: str | None = None, namespace: str | None = None
+    ) -> bytes:
+        """Which of `sources` (`document`, `tool`, `prompt` or `model`, by name) have changed, and how often: what a key
+        must contain, for what rests on them to be out of reach once `changed` says so. Raises `TierError` where that is
+        not known: then nothing may be looked up."""
+        self._cache.below.check_heard()
+        self._refresh()
+        salt = self._cache.scopes.require(self._learning.source_key(bytes(16), *self._realm(tenant, namespace))).salt
+        return self._identifier.changed([source_id(salt, *one) for one in sources]) + self._identifier.epoch
 
     # Sight ----------------------------------------------------------------------------------------------------------
 
