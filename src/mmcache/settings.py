@@ -238,11 +238,18 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
             found = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"cannot read the configuration {path}: {error}") from error
+    return cache_arguments(found, str(path))
+
+
+def cache_arguments(found: dict[str, Any], path: str) -> dict[str, Any]:
+    """The same, of a file that was parsed; `path` is what errors call it."""
+    found = dict(found)
     arguments, tenants = found.pop("cache", {}), found.pop("tenants", {})
     if found or not isinstance(arguments, dict) or not isinstance(tenants, dict):
         raise SettingsError(f"{path} has tables [cache] and [tenants.NAME] only, not {', '.join(found) or 'these'}")
     if unknown := set(arguments) - set(CONFIGURABLE):
         raise SettingsError(f"{path}: [cache] has no {', '.join(sorted(unknown))}; it takes {_listed(CONFIGURABLE)}")
+    arguments = dict(arguments)
     for name in _NAMES & set(arguments):
         if not isinstance(arguments[name], str):
             raise SettingsError(f"{path}: {name} is a text in quotes, not {arguments[name]!r}")

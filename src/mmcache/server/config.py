@@ -30,6 +30,9 @@ class RouteRules:
     largest_body_bytes: int = 32 << 20
     most_parts: int = 64
     """Pictures, sounds and videos in a request."""
+    pairs: bool = False
+    """Of `/rerank` and `/score`: the model scores each pair by itself, so pairs are stored one by one. False = a score
+    may rest on the whole list (listwise rerankers), which is stored as one."""
     most_inputs: int = 4096
     """Of a batch: texts to embed, documents to rank."""
 
@@ -64,6 +67,8 @@ class TrustRules:
     """What is asked upstream with a caller's key to learn whether it is still good; None = the upstream asks nobody."""
     authority_seconds: float = 30.0
     """How long its yes is believed; its no is never remembered."""
+    harmless_headers: tuple[str, ...] = ()
+    """Further request headers that change no answer; all others are part of the realm."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,18 @@ class ServerSettings:
     upstream_seconds: float = 600.0
     """Longest silence of the upstream."""
     drain_seconds: float = 30.0
-    connections: int = 256
+    connections: int = 2048
     """To the upstream, at most."""
+    keepalive_seconds: float = 4.0
+    """How long an idle connection to the upstream is used again: less than the upstream itself keeps it."""
+    largest_answer_bytes: int = 64 << 20
+    """Of the upstream, where it is read whole to be stored."""
     rate: float | None = None
     """Requests a second and tenant; None = no limit."""
+    access_log: bool = True
+    """A line for each request: route, status, what the cache did, milliseconds; nothing of what was asked."""
+    admin_token: str | None = field(default=None, repr=False)
+    """What `/mmcache/status`, `/mmcache/switch` and `/mmcache/reload` ask for; None = they are off."""
     routes: Mapping[str, RouteRules] = field(default_factory=dict)
     fetch: FetchRules = FetchRules()
     trust: TrustRules = TrustRules()

@@ -1,0 +1,100 @@
+"""What was done, in numbers: by route and reason, and by caller. "Saved" is what the upstream did not have to do again;
+it is never counted as used."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from mmcache.server.exchange import Verdict
+from mmcache.server.rate import Bucket
+
+REMEMBERED = 65_536
+SHOWN = 100
+"""Callers in a report, the busiest first."""
+
+
+class Account:
+    """One caller's."""
+
+    __slots__ = ("bucket", "outcomes", "saved_seconds", "saved_tokens")
+
+    def __init__(self) -> None:
+        self.outcomes = {"hit": 0, "miss": 0, "partial": 0, "bypass": 0, "pass": 0}
+        self.saved_seconds, self.saved_tokens = 0.0, 0
+        self.bucket: Bucket | None = None
+
+
+class Accounts:
+    """Of all callers, the last `REMEMBERED` by name."""
+
+    def __init__(self) -> None:
+        self._by_caller: dict[str, Account] = {}
+        self._by_route: dict[tuple[str, str, str], int] = {}
+        self._compared: Counter[tuple[str, bool]] = Counter()
+        self.saved_seconds, self.saved_tokens = 0.0, 0
+        self.refused: Counter[int] = Counter()
+        """Requests that the proxy itself refused, by status."""
+
+    def of(self, caller: str) -> Account:
+        """The account of `caller`, opened at its first request."""
+        account = self._by_caller.get(caller)
+        if account is None:
+            account = self._by_caller[caller] = Account()
+            if len(self._by_caller) > REMEMBERED:
+                del self._by_caller[next(iter(self._by_caller))]
+        return account
+
+    def count(self, path: str, verdict: Verdict, account: Account | None) -> None:
+        """One request was answered so."""
+        label = (path, verdict.outcome, verdict.reason)
+        self._by_route[label] = self._by_route.get(label, 0) + 1
+        if len(self._by_route) > REMEMBERED:
+            self._by_route.clear()
+        if account is not None:
+            account.outcomes[verdict.outcome] += 1
+        if verdict.saved_seconds or verdict.saved_tokens:
+            self.saved_seconds += verdict.saved_seconds
+            self.saved_tokens += verdict.saved_tokens
+            if account is not None:
+                account.saved_seconds += verdict.saved_seconds
+                account.saved_tokens += verdict.saved_tokens
+
+    def compared(self, path: str, same: bool) -> None:
+        """A stored answer was held against a computed one."""
+        self._compared[path, same] += 1
+
+    def wait(self, account: Account, rate: float) -> float:
+        """Seconds that the caller must wait; 0 = none, and the request counts."""
+        now = time.monotonic()
+        bucket = account.bucket
+        if bucket is None or bucket.rate != rate:
+            bucket = account.bucket = Bucket(rate, now)
+        return bucket.take(now)
+
+    def report(self) -> dict[str, Any]:
+        """All of it, for `/mmcache/status`. Callers are shown by the first letters of their keyed hashes."""
+        routes: dict[str, dict[str, Any]] = {}
+        for (path, outcome, reason), count in self._by_route.items():
+            found = routes.setdefault(path, {}).setdefault(outcome, {"count": 0, "reasons": {}})
+            found["count"] += count
+            if reason:
+                found["reasons"][str(reason)] = found["reasons"].get(str(reason), 0) + count
+        shadow: dict[str, dict[str, int]] = {}
+        for (path, same), count in self._compared.items():
+            shadow.setdefault(path, {"same": 0, "different": 0})["same" if same else "different"] += count
+        busiest = sorted(self._by_caller.items(), key=lambda pair: -sum(pair[1].outcomes.values()))[:SHOWN]
+        tenants = [
+            {"tenant": name[:12], **account.outcomes}
+            | {"saved_seconds": round(account.saved_seconds, 3), "saved_tokens": account.saved_tokens}
+            for name, account in busiest
+        ]
+        return {
+            "routes": routes,
+            "saved_seconds": round(self.saved_seconds, 3),
+            "saved_tokens": self.saved_tokens,
+            "compared": shadow,
+            "refused": {str(status): count for status, count in sorted(self.refused.items())},
+            "tenants": tenants,
+        }

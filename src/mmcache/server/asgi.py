@@ -1,0 +1,281 @@
+"""The frame, as an ASGI application: reads a request, finds who asks, calls the route, makes sure that the caller may
+have what is stored, and sends the answer. Everything that is no cached route goes through untouched.
+
+Written for the hits: no middleware, one pass over the headers, no task and no future of its own for an answer from
+memory. Where a request takes longer, somebody watches whether its client is still there (`watch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from mmcache.model.errors import MMCacheError, ProxyError, UpstreamError
+from mmcache.server import directives, limits
+from mmcache.server.accounts import Account, Accounts
+from mmcache.server.answers import refusal, throw_away
+from mmcache.server.authority import Answer, Authority
+from mmcache.server.config import RouteRules
+from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Route, Verdict
+from mmcache.server.header_kinds import HOP_BY_HOP
+from mmcache.server.journal import Journal
+from mmcache.server.passing import SILENT_SECONDS, Forwarding, answered, pass_on
+from mmcache.server.rate import TooManyError
+from mmcache.server.tenants import Principal, Seen, Tenants
+from mmcache.server.verdict import HEADER, rendered
+from mmcache.server.watch import Flight, Receive, Watch
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_NEVER_SENT = HOP_BY_HOP | {HEADER}
+_WRITTEN_ANEW = _NEVER_SENT | {b"content-length"}
+
+
+class ClientGoneError(MMCacheError):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A route of the cache's, with its rules of this moment."""
+
+    path: str
+    route: Route
+    rules: RouteRules
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What requests work with; replaced as a whole when the configuration changes. Requests under way keep theirs."""
+
+    proxy: Proxy
+    forwarding: Forwarding
+    table: Mapping[tuple[str, bytes], Entry]
+    """By method and path, byte for byte; nothing that is off."""
+    tenants: Tenants
+    authority: Authority
+    rate: float | None
+
+
+class Frame:
+    """See the module. `own` answers what is under `/mmcache/`, `/healthz` and `/readyz`."""
+
+    def __init__(
+        self, live: Live, accounts: Accounts, journal: Journal, own: Callable[[Scope, Flight], Awaitable[Answered]]
+    ) -> None:
+        self.live, self.accounts, self.journal, self._own = live, accounts, journal, own
+        self.watch = Watch()
+        self.draining = False
+        """The end is near: `/readyz` says no before the port closes."""
+
+    def drain(self) -> None:
+        """Say so."""
+        self.draining = True
+        self.journal.say("draining", in_flight=len(self.watch.flights))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            return await self._other(scope, receive, send)
+        begun = time.perf_counter()
+        live = self.live
+        path = scope.get("raw_path") or scope["path"].encode()
+        entry = live.table.get((scope["method"], path))
+        flight = self.watch.begin(receive)
+        account: Account | None = None
+        status, verdict = 499, None
+        try:
+            try:
+                if entry is not None:
+                    seen = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope))
+                    account = seen.principal.account
+                    if live.rate is not None:
+                        self._limit(account, live.rate)
+                    found = await self._cached(live, entry, scope, flight, seen)
+                elif path.startswith(b"/mmcache/") or path in (b"/healthz", b"/readyz"):
+                    found = await self._own(scope, flight)
+                else:
+                    account = self._known(live, scope)
+                    found = await pass_on(
+                        live.forwarding, scope["method"], path.decode("latin-1"), scope["query_string"],
+                        list(scope["headers"]), flight, Verdict("pass"),
+                    )  # fmt: skip
+            except ProxyError as error:
+                self.accounts.refused[error.status] += 1
+                found = refusal(error)
+                if isinstance(error, TooManyError):
+                    found.headers.append((b"retry-after", str(ceil(error.seconds)).encode()))
+            status, verdict = found.status, found.verdict
+            await self._send(found, flight, send)
+        except ClientGoneError:
+            pass
+        except asyncio.CancelledError:
+            if not flight.gone:
+                raise
+        finally:
+            self.watch.end(flight)
+            label = entry.path if entry is not None else "other"
+            if verdict is not None:
+                self.accounts.count(label, verdict, account)
+            self.journal.tell(scope["method"], label, status, verdict, time.perf_counter() - begun)
+
+    async def _cached(self, live: Live, entry: Entry, scope: Scope, flight: Flight, seen: Seen) -> Answered:
+        headers = list(scope["headers"])  # the server's own list grows by what comes behind a body in chunks
+        message = await flight.receive()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body") or message["type"] != "http.request":
+            body = await _rest(flight, message, entry.rules.largest_body_bytes)
+        elif len(body) > entry.rules.largest_body_bytes:
+            raise limits.too_large(entry.rules.largest_body_bytes)
+        flight.readable = True
+        if seen.encoding is not None:
+            body = limits.inflated(body, seen.encoding, entry.rules.largest_body_bytes)
+            headers = [pair for pair in headers if pair[0] != b"content-encoding"]
+        principal = seen.principal
+        asked = Asked(
+            scope["method"], entry.path, scope["query_string"], headers, body, principal.tenant,
+            directives.NOTHING_ASKED
+            if seen.control is None and seen.pragma is None
+            else directives.read(seen.control, seen.pragma),
+            entry.rules, principal.caller,
+        )  # fmt: skip
+        if asked.directives.no_store:
+            return await self._bypass(live, asked, "no-store")
+        try:
+            found = await entry.route(asked, live.proxy)
+        except BypassedError as error:
+            return await self._bypass(live, asked, error.reason)
+        except ProxyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the cache must not fail the caller's request
+            self.journal.trouble(entry.path, error)
+            return await self._bypass(live, asked, "failed")
+        outcome = found.verdict.outcome
+        if outcome == "hit" or outcome == "partial" or (outcome == "miss" and principal.shared):
+            # What several keys share must be allowed to each, also where another one's question was just answered.
+            if not (found.model and live.authority.believes(principal, found.model)):
+                return await self._judged(live, asked, principal, found)
+        elif found.status in (401, 403):
+            principal.yes.clear()
+        elif found.model and 200 <= found.status < 300:
+            live.authority.succeeded(principal, found.model)
+        return found
+
+    async def _judged(self, live: Live, asked: Asked, principal: Principal, found: Answered) -> Answered:
+        """`found`, where the upstream allows it to this caller; else what the upstream says."""
+        judged: Answer | Answered = Answer.ASK
+        try:
+            if found.model:
+                judged = await live.authority.ask(principal, found.model, asked.headers)
+        except BaseException:
+            await throw_away(found)
+            raise
+        if judged is Answer.YES:
+            return found
+        await throw_away(found)
+        if isinstance(judged, Answered):
+            return judged
+        if judged is Answer.DOWN:
+            raise ProxyError(
+                "whether this key may still ask is not known: the server behind the proxy does not say",
+                status=503, code="denied",
+            )  # fmt: skip
+        answer = await self._bypass(live, asked, "denied")
+        if found.model and 200 <= answer.status < 300:
+            live.authority.succeeded(principal, found.model)
+        return answer
+
+    async def _bypass(self, live: Live, asked: Asked, reason: str) -> Answered:
+        if asked.directives.only_if_cached:
+            raise ProxyError("nothing stored may be served for this request", status=504, code="only_if_cached")
+        reply = await live.forwarding.forward(
+            asked.method, asked.path, asked.query, asked.headers, asked.body, len(asked.body)
+        )
+        return answered(reply, Verdict("bypass", reason))
+
+    async def _send(self, found: Answered, flight: Flight, send: Send) -> None:
+        body = found.body
+        if type(body) is bytes:
+            headers = [pair for pair in found.headers if pair[0] not in _WRITTEN_ANEW]
+            headers.append((b"content-length", b"%d" % len(body)))
+        else:
+            headers = [pair for pair in found.headers if pair[0] not in _NEVER_SENT]
+        headers.append((HEADER, rendered(found.verdict)))
+        if found.verdict.age_seconds is not None:
+            headers.append((b"age", b"%d" % max(0.0, found.verdict.age_seconds)))
+        await send({"type": "http.response.start", "status": found.status, "headers": headers})
+        if type(body) is bytes:
+            await send({"type": "http.response.body", "body": body})
+            return
+        self.watch.follow(flight)
+        try:
+            async for piece in body:  # type: ignore[union-attr]  # not bytes
+                if piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except UpstreamError as error:
+            self.journal.say("broke off", error=error.code)
+            return  # the server cuts the connection, and so the client knows that something is missing
+        finally:
+            flight.done = True
+            await throw_away(found)
+        await send({"type": "http.response.body", "body": b""})
+
+    def _known(self, live: Live, scope: Scope) -> Account | None:
+        """Who sends what only passes, if it says so; whether it may is the upstream's to say."""
+        try:
+            account = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope)).principal.account
+        except ProxyError as error:
+            if error.status == 403:
+                raise
+            return None
+        if live.rate is not None:
+            self._limit(account, live.rate)
+        return account
+
+    def _limit(self, account: Account, rate: float) -> None:
+        if seconds := self.accounts.wait(account, rate):
+            raise TooManyError(seconds)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close", "code": 1003})
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            await send({"type": f"{message['type']}.complete"})
+        self.journal.flush()
+        await close(self.live.proxy)
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def close(proxy: Proxy) -> None:
+    """What rooms have opened, then the connections to the upstream. The cache is its opener's."""
+    while proxy.closers:
+        await proxy.closers.pop()()
+    await proxy.upstream.close()
+
+
+async def _rest(flight: Flight, message: Mapping[str, Any], limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] != "http.request":
+            raise ClientGoneError
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise limits.too_large(limit)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+        try:
+            message = await asyncio.wait_for(flight.receive(), SILENT_SECONDS)
+        except TimeoutError as error:
+            raise ProxyError("the body does not come", status=408, code="slow_body") from error
+
+
+def _peer(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return client[0] if client else None

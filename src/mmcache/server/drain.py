@@ -1,0 +1,117 @@
+"""The process: its port, its signals, and its end. Uvicorn with httptools and, where there is one, uvloop (why: decision
+013).
+
+SIGTERM and Ctrl-C drain: no new connection is taken, what is under way is finished, for at most `drain_seconds`, and
+the process ends with 0. SIGHUP reads the configuration anew. What the clients send is bounded here, too: the head of a
+request in bytes and in seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from mmcache.model.errors import SettingsError
+from mmcache.server.asgi import Frame, close
+
+HEAD_BYTES = 64 << 10
+HEAD_SECONDS = 30.0
+IDLE_SECONDS = 75
+"""How long a client's idle connection is kept: longer than most clients keep theirs, so that they close it first."""
+BACKLOG = 2048
+
+
+class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
+    """Heads of requests are bounded: the parser below reads on for ever."""
+
+    _head = 0
+    _head_began: float | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A connection that never says anything is closed like an idle one."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._head, self._head_began = 0, self.loop.time()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """It has ended."""
+        self._head_began = None
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Counts what is not yet a whole head."""
+        super().data_received(data)
+        if self._head_began is None or self.transport.is_closing():
+            return
+        self._head += len(data)
+        left = self._head_began + HEAD_SECONDS - self.loop.time()
+        if self._head > HEAD_BYTES or left <= 0:
+            status = b"431 Request Header Fields Too Large" if left > 0 else b"408 Request Timeout"
+            self.transport.write(b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status)
+            self.transport.close()
+        else:
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+
+
+def configured(frame: Frame, drain_seconds: float) -> uvicorn.Config:
+    """Uvicorn's settings: nothing that believes a client's headers, no log of its own."""
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return uvicorn.Config(
+        frame, lifespan="on", log_config=None, access_log=False, http=BoundedProtocol, ws="none", loop="auto",
+        proxy_headers=False, server_header=False, timeout_graceful_shutdown=max(1, round(drain_seconds)),
+        timeout_keep_alive=IDLE_SECONDS, backlog=BACKLOG,
+    )  # fmt: skip
+
+
+class Serving(uvicorn.Server):  # type: ignore[misc]  # untyped
+    """Ends with 0 when it is told to: signals are handled by the loop, and not raised again."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Left to `run`."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 = any that is free. Raises `SettingsError`."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"cannot listen at {host}:{port}: {error}; choose another --port") from error
+
+
+def run(frame: Frame, listening: socket.socket, *, drain_seconds: float, reload: Callable[[], Any]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain."""
+    config = configured(frame, drain_seconds)
+    server = Serving(config)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            frame.drain()
+            server.force_exit = server.should_exit  # the second time, at once
+            server.should_exit = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end)
+        loop.add_signal_handler(signal.SIGHUP, reload)
+        await server.serve(sockets=[listening])
+        await close(frame.live.proxy)  # where the end was forced, nobody has
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(main())

@@ -1,0 +1,83 @@
+"""The access log: one line a request, with nothing of what was asked, by whom, or with which key."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mmcache.server.exchange import Verdict
+
+FLUSH_SECONDS = 0.2
+MOST_WAITING = 10_000
+_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+class Journal:
+    """Lines are gathered and written together: a write for each would cost more than a hit."""
+
+    def __init__(self, write: Callable[[str], Any] | None = None, *, as_json: bool = False, on: bool = True) -> None:
+        self._write = write or _to_stderr
+        self._as_json, self.on = as_json, on
+        self._waiting: list[tuple[float, str, str, int, Verdict | None, float]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def tell(self, method: str, path: str, status: int, verdict: Verdict | None, seconds: float) -> None:
+        """A request was answered. path: a route's, never what a client wrote."""
+        if not self.on:
+            return
+        self._waiting.append((time.time(), method, path, status, verdict, seconds))
+        if len(self._waiting) >= MOST_WAITING:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def say(self, what: str, **facts: Any) -> None:
+        """Something else has happened; also where requests are not logged."""
+        self.flush()
+        line = {"time": round(time.time(), 3), "event": what} | facts
+        self._write(msgspec.json.encode(line).decode() if self._as_json else _plain(time.time(), what, facts))
+
+    def trouble(self, path: str, error: BaseException) -> None:
+        """A bug or a fault of ours; by kind and place only, since its words may hold what was asked."""
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].name}:{frames[-1].lineno}" if frames else "?"
+        self.say("failed", route=path, error=type(error).__name__, place=place)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._write("\n".join([self._line(*each) for each in waiting]))
+
+    def _line(self, when: float, method: str, path: str, status: int, verdict: Verdict | None, seconds: float) -> str:
+        outcome, reason = ("gone", "") if verdict is None else (verdict.outcome, str(verdict.reason))
+        reason = reason if _WORDS.issuperset(reason) else "?"
+        if self._as_json:
+            line = {
+                "time": round(when, 3), "method": method, "route": path, "status": status, "outcome": outcome,
+                "reason": reason, "ms": round(seconds * 1e3, 3),
+            }  # fmt: skip
+            return msgspec.json.encode(line).decode()
+        words = f"{method} {path} {status} {outcome}" + (f" ({reason})" if reason else "")
+        return f"{_stamp(when)} {words} {seconds * 1e3:.1f} ms"
+
+
+def _stamp(when: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
+def _plain(when: float, what: str, facts: dict[str, Any]) -> str:
+    return " ".join([_stamp(when), what, *(f"{name}={value}" for name, value in facts.items())])
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

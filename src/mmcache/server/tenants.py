@@ -1,0 +1,193 @@
+"""Whose request is it? One pass over the headers says it, and what else of them a realm has in it.
+
+A tenant is a keyed hash of the API key, with a secret that is derived from the cache's, so that no key stands in the
+clear anywhere, and the same key is the same tenant after a restart. A front proxy that proves itself may name the
+tenant instead. The three kinds of names never meet: `key:…` for hashes, and no colon in what fronts and operators name.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from blake3 import blake3
+
+from mmcache.cache import Cache
+from mmcache.keys.framing import framed
+from mmcache.model.errors import ProxyError
+from mmcache.model.signature import Signature
+from mmcache.server import header_kinds as kind_of
+from mmcache.server.accounts import Account, Accounts
+from mmcache.server.config import TrustRules
+from mmcache.server.exchange import Headers
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.A)
+"""What a front proxy or the operator may call a tenant."""
+
+REMEMBERED = 65_536
+_NOT_TO_BE_DROPPED = frozenset({*kind_of.CREDENTIALS, b"content-type", b"content-encoding", b"content-length", b"host",
+                                b"cache-control", b"pragma", kind_of.TENANT, kind_of.FRONT_TOKEN})  # fmt: skip
+
+
+class Principal:
+    """One caller with one set of headers that matter."""
+
+    __slots__ = ("account", "caller", "shared", "tenant", "yes")
+
+    def __init__(self, tenant: str, caller: str, shared: bool, account: Account) -> None:
+        self.tenant, self.caller, self.account = tenant, caller, account
+        self.shared = shared
+        """Several API keys may stand behind this tenant."""
+        self.yes: dict[str, float] = {}
+        """Until when (monotonic seconds) the upstream's yes to a model is believed."""
+
+
+class Seen:
+    """What one pass over the headers found."""
+
+    __slots__ = ("control", "encoding", "parts", "pragma", "principal")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.control: bytes | None = None
+        self.pragma: bytes | None = None
+        self.encoding: bytes | None = None
+        self.principal: Principal = None  # type: ignore[assignment]  # set before anyone sees this
+
+
+class Tenants:
+    """Finds the principal of a request; remembers the last `REMEMBERED` under keyed digests of what they sent."""
+
+    def __init__(self, cache: Cache, trust: TrustRules, accounts: Accounts) -> None:
+        salt = cache.scopes.of(Signature("mmcache.server tenants"), "mmcache.server", "tenants").salt
+        self._key = blake3(salt, derive_key_context="mmcache 2026 proxy tenant names v1").digest()
+        self._trust, self._accounts = trust, accounts
+        self._kinds = kind_of.kinds(trust.harmless_headers)
+        self._networks = tuple(ipaddress.ip_network(each) for each in trust.front_networks)
+        self._near = lru_cache(maxsize=1024)(self._stands_near)
+        self._known: dict[bytes, Principal] = {}
+
+    def see(self, headers: Headers, query: bytes, peer: str | None) -> Seen:
+        """Who asks, and for what of the cache. Raises `ProxyError` 400 for headers that can be read in two ways, 401
+        without a key, 403 for who calls itself a front proxy and is none."""
+        seen, kinds = Seen(), self._kinds
+        parts = seen.parts
+        fronted = False
+        for pair in headers:
+            kind = kinds.get(pair[0], kind_of.VARIES)
+            if kind == kind_of.HARMLESS:
+                continue
+            value = pair[1]
+            if kind == kind_of.CREDENTIAL:
+                parts.append(b"%b:%b" % pair)
+            elif kind == kind_of.TYPE:
+                if value != b"application/json" and not kind_of.plain_type(value):
+                    parts.append(b"%b:%b" % pair)
+            elif kind == kind_of.ACCEPT:
+                if value != b"application/json" and not kind_of.plain_accept(value):
+                    parts.append(b"%b:%b" % pair)
+            elif kind == kind_of.CONTROL:
+                seen.control = value if seen.control is None else seen.control + b"," + value
+            elif kind == kind_of.PRAGMA:
+                seen.pragma = value
+            elif kind == kind_of.ENCODING:
+                seen.encoding = value if seen.encoding is None else seen.encoding + b"," + value
+            elif kind == kind_of.CONNECTION:
+                if value not in (b"keep-alive", b"close", b"Keep-Alive"):
+                    _check_connection(value)
+            elif kind == kind_of.OURS:
+                fronted = True
+            elif not pair[0].startswith(b"x-mmcache"):
+                parts.append(b"%b:%b" % pair)
+        if query:
+            parts.append(b"?" + query)
+        front = self._front(headers, peer) if fronted else None
+        if front is not None:
+            parts.append(b"\nfront:" + front.encode())
+        # No header holds a line end, so that joining them is unambiguous.
+        label = blake3(b"\n".join(parts), key=self._key).digest()
+        principal = self._known.get(label)
+        if principal is None:
+            principal = self._known[label] = self._first_seen(headers, parts, front)
+            if len(self._known) > REMEMBERED:
+                del self._known[next(iter(self._known))]
+        seen.principal = principal
+        return seen
+
+    def _first_seen(self, headers: Headers, parts: Sequence[bytes], front: str | None) -> Principal:
+        credentials = [(name, value) for name, value in headers if name in kind_of.CREDENTIALS]
+        given = _one_key(credentials)
+        named = [(part.partition(b":")[0], part) for part in parts if part[:1] != b"\n"]
+        varying = sorted((pair for pair in named if pair[0] not in kind_of.CREDENTIALS), key=lambda pair: pair[0])
+        if front is not None:
+            caller = front
+        elif given:
+            caller = "key:" + blake3(framed("key", *given), key=self._key).hexdigest(length=16)
+        elif self._trust.anonymous is not None:
+            caller = self._trust.anonymous
+        else:
+            raise ProxyError(
+                "no API key: send `authorization: Bearer …`; or let the operator set trust.anonymous",
+                status=401, code="missing_api_key",
+            )  # fmt: skip
+        tenant = caller
+        if varying:
+            tenant += "+" + blake3(framed("varying", *(part for _, part in varying)), key=self._key).hexdigest(
+                length=16
+            )
+        return Principal(tenant, caller, front is not None, self._accounts.of(caller))
+
+    def _front(self, headers: Headers, peer: str | None) -> str | None:
+        """The tenant that a front proxy names; None where it proved itself and names none."""
+        names = [value for name, value in headers if name == kind_of.TENANT]
+        tokens = [value for name, value in headers if name == kind_of.FRONT_TOKEN]
+        if len(names) > 1 or len(tokens) > 1:
+            raise ProxyError("x-mmcache-tenant and x-mmcache-front-token are given once")
+        wanted = self._trust.front_token
+        right = bool(tokens and wanted) and hmac.compare_digest(tokens[0], str(wanted).encode())
+        if not (right and peer is not None and self._near(peer)):
+            raise ProxyError(
+                "x-mmcache-tenant is believed from a front proxy only: with the right x-mmcache-front-token, and from "
+                "one of trust.front_networks",
+                status=403, code="front_proxy",
+            )  # fmt: skip
+        if not names:
+            return None
+        name = names[0].decode("latin-1")
+        if not NAME.fullmatch(name) or name == self._trust.anonymous:
+            raise ProxyError("x-mmcache-tenant: 1 to 128 letters, digits and ._@-, and not the anonymous tenant's name")
+        return name
+
+    def _stands_near(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None) or address
+        return any(mapped in network for network in self._networks)
+
+
+def _one_key(credentials: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    """Names and values of the headers that give the API key; empty where none does. Raises `ProxyError` for two keys.
+
+    With names and schemes: an upstream may believe one header and not look at another.
+    """
+    forms = sorted((name, *_split(value)) for name, value in credentials)
+    if len({name for name, _, _ in forms}) != len(forms) or len({token for _, _, token in forms}) > 1:
+        raise ProxyError("two API keys: which of them asks? Send one", code="ambiguous_api_key")
+    return [piece for form in forms if form[2] for piece in form]
+
+
+def _split(value: bytes) -> tuple[bytes, bytes]:
+    scheme, _, token = value.strip().partition(b" ")
+    return (b"bearer", token.strip()) if scheme.lower() == b"bearer" else (b"", value.strip())
+
+
+def _check_connection(value: bytes) -> None:
+    """A header that `Connection` names is not for the next hop. Whoever names those that say who asks, or what, would
+    have one answer computed and another one looked up."""
+    if not _NOT_TO_BE_DROPPED.isdisjoint(token.strip().lower() for token in value.split(b",")):
+        raise ProxyError("Connection names a header that every hop needs", code="connection_header")
