@@ -170,7 +170,7 @@ class _Walk:
                     for k, v in value.items()
                     if not (isinstance(k, str) and SECRET.search(_bare(k)))
                 ]
-                return ["dict", *sorted(pairs, key=json.dumps)]
+                return ["dict", *pairs]  # in their order: templates and examples are shown in it
             case list() | tuple():
                 return [type(value).__name__, *(self.plain(item, depth) for item in value)]
             case set() | frozenset():

@@ -1,0 +1,164 @@
+"""`JointRetriever`: retrieval by a picture and words, with the joint key and the locator of `mmcache.retrieval`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables.config import ensure_config
+from pydantic import PrivateAttr
+
+from mmcache.cache import Cache
+from mmcache.fill import in_thread
+from mmcache.integrations.framework.described import described, signature_of
+from mmcache.integrations.framework.realm import Realm, TenantOption
+from mmcache.integrations.framework.results import State
+from mmcache.integrations.langchain.documents import documents_of, documents_text
+from mmcache.integrations.langchain.tenants import asked_with
+from mmcache.model.errors import InvalidInputError, RetrievalError, SettingsError
+from mmcache.model.signature import Signature
+from mmcache.retrieval import Located, Locator, Retrieval
+
+Search = Callable[[list[float] | None, list[float] | None, int], list[Document]]
+"""`search(picture_vector, text_vector, k)`: asks your stores; None where none was given. Best first."""
+MOST_TENANTS = 256
+
+
+class JointRetriever(BaseRetriever):  # type: ignore[misc]
+    """Retrieves by a picture and words, `invoke({"text": …, "image": path})`, or by either: a lookup that was made
+    before asks neither models nor stores.
+
+    >>> retriever = JointRetriever(open_clip, search, Cache("cache"), index_version="manual 2026-11", k=5)
+    >>> print(retriever.locate({"text": "which dialog is this?", "image": "photo.png"}))
+
+    embeddings: a model with `embed_image`; `text_embeddings` embeds the words, where that is another one. retrieval:
+    options of `mmcache.retrieval.Retrieval`, such as `near` and `alignment`. Raises `UnversionedModelError`.
+    """
+
+    k: int = 10
+    _realm: Realm = PrivateAttr()
+    _make: Callable[[str], Retrieval] = PrivateAttr()
+    _locator: Locator = PrivateAttr()
+    _retrievals: dict[str, Retrieval] = PrivateAttr(default_factory=dict)
+
+    def __init__(
+        self,
+        embeddings: Embeddings,
+        search: Search,
+        cache: Cache,
+        *,
+        index_version: State,
+        k: int = 10,
+        text_embeddings: Embeddings | None = None,
+        signature: Signature | str | None = None,
+        tenant: TenantOption = None,
+        namespace: str | None = None,
+        locator: Locator | None = None,
+        retrieval: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        texts = text_embeddings or embeddings
+        if not callable(getattr(embeddings, "embed_image", None)):
+            raise SettingsError(f"{type(embeddings).__name__} has no embed_image, so it cannot embed a picture")
+        super().__init__(k=k, **options)
+        self._realm, self._locator = Realm(cache, tenant, namespace), locator or Locator()
+        sought = blake3(described(search).encode()).hexdigest()[:32]
+
+        def see(picture: Any) -> Any:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "picture.png")
+                picture.save(path, "PNG")
+                return np.asarray(embeddings.embed_image([str(path)])[0], np.float32)
+
+        def read(text: str) -> Any:
+            return np.asarray(texts.embed_query(text), np.float32)
+
+        def ask(picture: Any, text: Any, k: int) -> dict[str, Any]:
+            vectors = [None if one is None else one.tolist() for one in (picture, text)]
+            found = search(vectors[0], vectors[1], k)
+            return {"names": [one.id or one.page_content for one in found], "documents": documents_text(found)}
+
+        def corpus() -> str:
+            state = index_version() if callable(index_version) else index_version
+            return f"{state} {sought}" if isinstance(state, str) and state else ""
+
+        pictures = cache.wrap(
+            see, modality="image", guard=False, signature=signature_of(embeddings, signature, "langchain joint picture")
+        )
+        words = cache.wrap(
+            read, modality="text", guard=False, signature=signature_of(texts, signature, "langchain joint text")
+        )
+
+        def make(tenant: str) -> Retrieval:
+            return Retrieval(
+                cache, picture=pictures, text=words, search=ask, corpus=corpus, documents=lambda found: found["names"],
+                locator=self._locator, tenant=tenant, namespace=self._realm.namespace, **(retrieval or {}),
+            )  # fmt: skip
+
+        self._make = make
+
+    @property
+    def locator(self) -> Locator:
+        """The sums of all lookups; print it."""
+        return self._locator
+
+    def locate(self, query: Any) -> Located:
+        """A lookup with a record of its hops: at which one it died, and how long each took. See `located.value`."""
+        picture, text = _parts(query)
+        located = self._retrieval().locate(picture, text, self.k)
+        value = None if located.value is None else documents_of(located.value["documents"])
+        return Located(value, located.hops, located.died, located.error)
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> list[Document]:
+        """Documents for a query: words, or a dict with `text`, `image` or both."""
+        with asked_with(ensure_config(config)):
+            found: list[Document] = super().invoke(input, config, **kwargs)
+        return found
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> list[Document]:
+        """Documents for a query: words, or a dict with `text`, `image` or both."""
+        with asked_with(ensure_config(config)):
+            found: list[Document] = await super().ainvoke(input, config, **kwargs)
+        return found
+
+    def _get_relevant_documents(self, query: Any, *, run_manager: Any) -> list[Document]:
+        located = self.locate(query)
+        if located.error is not None:
+            raise _cause(located.error)
+        found: list[Document] = located.value
+        return found
+
+    async def _aget_relevant_documents(self, query: Any, *, run_manager: Any) -> list[Document]:
+        return await in_thread(lambda: self._get_relevant_documents(query, run_manager=run_manager))
+
+    def _retrieval(self) -> Retrieval:
+        """Of the tenant who asks: what is remembered for near hits is his alone."""
+        tenant = self._realm.tenant()
+        if tenant is None:
+            raise SettingsError("nobody can say whose this lookup is, so its results may not be kept or looked up")
+        if tenant not in self._retrievals:
+            if len(self._retrievals) >= MOST_TENANTS:
+                self._retrievals.pop(next(iter(self._retrievals)), None)
+            self._retrievals[tenant] = self._make(tenant)
+        return self._retrievals[tenant]
+
+
+def _parts(query: Any) -> tuple[Any, str | None]:
+    """Picture and words."""
+    if isinstance(query, str):
+        return None, query
+    if isinstance(query, dict) and query and query.keys() <= {"text", "image"}:
+        return query.get("image"), query.get("text") or None
+    raise InvalidInputError("a query is words, or a dict with `text`, `image` or both")
+
+
+def _cause(error: RetrievalError) -> Exception:
+    cause = error.__cause__
+    return cause if isinstance(cause, Exception) else error
