@@ -1,0 +1,124 @@
+"""The fast path: a body that was answered from the cache before is answered with the same bytes, for as long as every
+block that they were made of is still there, is still the same, and may still be served.
+
+That is asked of the cache itself, one `peek` a block. So invalidations (also by other processes and hosts), deadlines,
+evictions, newer values and the kill switch reach these answers like any other, and hits count as uses of the blocks.
+Only memory: after a restart the first repeat is put together from the blocks on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from blake3 import blake3
+
+from mmcache.model.key import Key
+from mmcache.server.config import RouteRules
+from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
+
+LIMIT_BYTES = 64 << 20
+_ENTRY_BYTES = 1200
+"""What one takes besides its bodies, about."""
+_KEY_BYTES = 170
+JSON = [(b"content-type", b"application/json")]
+_GONE = object()
+
+
+@dataclass(slots=True)
+class _Known:
+    blocks: tuple[tuple[Key, Any], ...]
+    body: bytes
+    created: float | None
+    """When the oldest block was made, Unix seconds."""
+    verdict: Verdict
+    model: str
+    rules: RouteRules
+    size: int
+
+
+class Memo:
+    """Answers by request, at most `limit_bytes` of them."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._secret = os.urandom(32)
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self._limit, self.bytes = limit_bytes, 0
+
+    def name(self, asked: Asked) -> bytes:
+        """32 bytes of all that the answer may depend on, under a secret of this process."""
+        tenant = asked.tenant.encode()
+        head = b"%d %d %d " % (len(tenant), len(asked.path), len(asked.query))
+        return blake3(b"".join((head, tenant, asked.path.encode(), asked.query, asked.body)), key=self._secret).digest()
+
+    def find(self, asked: Asked, proxy: Proxy) -> Answered | None:
+        """The answer, if it may be given once more."""
+        directives = asked.directives
+        if directives.no_store or directives.no_cache or proxy.cache.answers.verify_share:
+            return None
+        name = self.name(asked)
+        known = self._known.get(name)
+        if known is None:
+            return None
+        if known.rules is not asked.rules and known.rules != asked.rules:
+            return None
+        age = None
+        if known.created is not None:
+            age = proxy.cache.clock.wall() - known.created
+        if directives.max_age is not None and (age is None or age > directives.max_age):
+            return None
+        peek = proxy.cache.peek
+        for key, value in known.blocks:
+            if peek(key, _GONE) is not value:
+                self._forget(name)
+                return None
+        with suppress(KeyError):  # another thread made room
+            self._known.move_to_end(name)
+        stored = known.verdict
+        verdict = Verdict("hit", "", stored.saved_seconds, stored.details, age, stored.saved_tokens)
+        return Answered(200, JSON, known.body, verdict, known.model)
+
+    def remember(
+        self, asked: Asked, proxy: Proxy, values: Mapping[Key, Any], body: bytes, verdict: Verdict, model: str
+    ) -> None:
+        """`body` was made of `values`, which are all that the request asked for."""
+        if asked.rules.mode != "on" or proxy.cache.mode != "on" or asked.directives.no_store:
+            return
+        blocks, created = [], None
+        for key, value in values.items():
+            look = proxy.cache.answers.read(key)
+            held = look.make() if look.make is not None else _GONE
+            if look.tier != "memory" or type(held) is not tuple or held != value:
+                return
+            blocks.append((key, held))
+            if look.created is not None:
+                created = look.created if created is None else min(created, look.created)
+        kept = sum(len(part) for _, value in blocks for part in value if isinstance(part, bytes))
+        size = _ENTRY_BYTES + len(body) + kept + _KEY_BYTES * len(blocks)
+        if size > self._limit // 8:
+            return
+        name = self.name(asked)
+        known = _Known(tuple(blocks), body, created, verdict, model, asked.rules, size)
+        with self._lock:
+            self._drop(name)
+            self._known[name] = known
+            self.bytes += size
+            while self.bytes > self._limit:
+                self._drop(next(iter(self._known)))
+
+    def _forget(self, name: bytes) -> None:
+        with self._lock:
+            self._drop(name)
+
+    def _drop(self, name: bytes) -> None:
+        if (known := self._known.pop(name, None)) is not None:
+            self.bytes -= known.size
+
+    def __len__(self) -> int:
+        return len(self._known)
