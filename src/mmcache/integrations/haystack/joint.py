@@ -98,10 +98,9 @@ class JointRetriever(Door):
         made: JointRetriever = default_from_dict(cls, data)
         return made
 
-    def close(self) -> None:
-        """See `Door.close`."""
+    def _release(self) -> None:
         self._retrievals.clear()
-        super().close()
+        Door._release(self)  # not super(): `@component` makes another class of this one
 
     def run(self, **inputs: Any) -> dict[str, Any]:
         """picture: a path, byte stream, or PIL picture. words, filters, top_k, index_version, cache_tenant.
