@@ -18,8 +18,8 @@ from mmcache.model.errors import ProxyError
 from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
-from mmcache.server.batch_sending import Body, Odd, Read, Received, passed_on, received
 from mmcache.server.answers_stored import forbids
+from mmcache.server.batch_sending import Body, Odd, Read, Received, passed_on, received
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
 from mmcache.server.memoised import Memo
 

@@ -55,6 +55,7 @@ async def embeddings(asked: Asked, proxy: Proxy) -> Answered:
 
 
 ROUTE = embeddings
+ROUTES = {("POST", "/v1/embeddings"): embeddings}
 
 
 async def _read(asked: Asked, proxy: Proxy) -> Embeddings:

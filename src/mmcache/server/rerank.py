@@ -63,6 +63,9 @@ async def score(asked: Asked, proxy: Proxy) -> Answered:
 
 
 RERANK, SCORE = rerank, score
+ROUTES = {("POST", path): rerank for path in ("/rerank", "/v1/rerank", "/v2/rerank")} | {
+    ("POST", path): score for path in ("/score", "/v1/score")
+}
 
 
 async def _answered(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) -> Answered:
