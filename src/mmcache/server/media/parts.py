@@ -56,7 +56,7 @@ async def identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Ide
         return await _identified(part, asked, proxy)
     except UnknownPartError as error:
         return Unknown(error.reason)
-    except OddSpellingError:
+    except (OddSpellingError, UnicodeEncodeError):  # half a surrogate pair, in a label
         return Unknown("odd-spelling")
 
 
