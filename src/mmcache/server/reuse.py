@@ -123,19 +123,19 @@ class Reuse:
     async def _meant(self, wanted: Wanted) -> Answered | None:
         """An answer by meaning; None where only the very same request may be answered alike."""
         wants = wanted.asked.directives
-        prompt = None if wants.only_if_cached or _check_due(wanted) else await meant.prompt(wanted)
+        prompt = None if _check_due(wanted) else await meant.prompt(wanted)
         if prompt is None:
             return None
         signature = _signed(wanted.proxy, self._dialect.path, "meant", wanted.found.model)
 
         async def run(call: Call) -> None:
-            compute = partial(fetched, wanted, call)
+            compute = _refuse if wants.only_if_cached else partial(fetched, wanted, call)
             told = await meant.meant(wanted, prompt, compute, signature, fresh=wants.no_cache)
             if told.stored is not None and wants.max_age is not None and _age(wanted, told.stored) > wants.max_age:
                 told = await compute()
             call.answered.set_result(told)
 
-        alone = wants.no_cache or wants.max_age is not None
+        alone = wants.no_cache or wants.only_if_cached or wants.max_age is not None
         return await _asked(wanted, None if alone else (wanted.key, "meant"), run, "")
 
 
@@ -143,7 +143,7 @@ async def _asked(
     wanted: Wanted, key: Any, run: Callable[[Call], Awaitable[None]], reason: MissReason | str
 ) -> Answered:
     """Ask, or join who is asking. key: of the calls that may be joined; None = ask. reason: of the miss."""
-    calls: Calls = wanted.proxy.kept.setdefault("reuse.calls", Calls())
+    calls = _calls(wanted.proxy)
     call = None if key is None else calls.find(key)
     joined = call is not None
     if call is None:
@@ -170,6 +170,14 @@ async def _asked(
     if joined:
         headers = [(name, value) for name, value in headers if name in _SAID_WHEN_REFUSED]
     return Answered(told.status, headers, body, Verdict("miss", reason, details=details), model)
+
+
+def _calls(proxy: Proxy) -> Calls:
+    calls: Calls | None = proxy.kept.get("reuse.calls")
+    if calls is None:
+        calls = proxy.kept["reuse.calls"] = Calls()
+        proxy.closers.append(calls.close)
+    return calls
 
 
 async def _fill(wanted: Wanted, call: Call) -> None:
@@ -246,12 +254,9 @@ async def _look_up(wanted: Wanted) -> Found:
         raw = cache.peek(key)
         reason = MissReason.ABSENT
         if raw is None:
-            look = (
-                await asyncio.to_thread(cache.answers.look_up, [key])
-                if cache.below.tiers
-                else cache.answers.look_up([key])
-            )[0]
-            raw, reason = look.make and look.make(), look.reason
+            look_up = partial(cache.answers.look_up, [key])
+            look = (await asyncio.to_thread(look_up) if cache.below.tiers else look_up())[0]
+            raw, reason = look.make() if look.make is not None else None, look.reason
         return Found(None, reason) if raw is None else Found(Stored.from_bytes(raw))
     except CorruptFrameError as error:
         cache.events.emit(Failed("server", str(error), key))
@@ -298,12 +303,17 @@ class Replay:
         """Nothing is held."""
 
 
+_UNASKED = "it is not stored, and cache-control: only-if-cached forbids to ask"
+
+
 def _not_cached(verdict: Verdict) -> Answered:
     """RFC 9111, section 5.2.1.7."""
-    error = ProxyError(
-        "it is not stored, and cache-control: only-if-cached forbids to ask", status=504, code="not-cached"
-    )
-    return refusal(error, verdict)
+    return refusal(ProxyError(_UNASKED, status=504, code="not-cached"), verdict)
+
+
+async def _refuse() -> Told:
+    """Computes nothing."""
+    raise ProxyError(_UNASKED, status=504, code="not-cached")
 
 
 # Keys -------------------------------------------------------------------------------------------------------------
