@@ -11,7 +11,7 @@ from typing import Literal
 
 from cyclopts import App, CycloptsError
 
-from mmcache.cli import advise, demo, drift, lab, learn, look, purge, semantic, signature, snapshots, sync
+from mmcache.cli import advise, demo, drift, lab, learn, look, purge, semantic, serve, signature, snapshots, sync
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
 
@@ -47,6 +47,7 @@ def build() -> App:
     app.command(learn.app)
     app.command(signature.app)
     app.command(sync.app)
+    app.command(serve.serve)
     app.command(lab.app)
     app.command(lab.bench)
     app.register_install_completion_command(add_to_startup=False)

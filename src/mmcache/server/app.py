@@ -50,7 +50,7 @@ def build(
         return live(replace(proxy, settings=settings, compared=accounts.compared), found, accounts, modes)
 
     operations = Operations(found, accounts, journal, of, reload)
-    frame = Frame(of(proxy.settings, {}), accounts, journal, operations.answer)
+    frame = Frame(of(proxy.settings, {}), accounts, journal, operations)
     operations.attend(frame)
     return frame
 

@@ -23,6 +23,7 @@ from mmcache.server.config import RouteRules
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Route, Verdict
 from mmcache.server.header_kinds import HOP_BY_HOP
 from mmcache.server.journal import Journal
+from mmcache.server.operations import Operations
 from mmcache.server.passing import SILENT_SECONDS, Forwarding, answered, pass_on
 from mmcache.server.rate import TooManyError
 from mmcache.server.tenants import Principal, Seen, Tenants
@@ -63,12 +64,10 @@ class Live:
 
 
 class Frame:
-    """See the module. `own` answers what is under `/mmcache/`, `/healthz` and `/readyz`."""
+    """See the module. `operations` answers what is under `/mmcache/`, `/healthz` and `/readyz`."""
 
-    def __init__(
-        self, live: Live, accounts: Accounts, journal: Journal, own: Callable[[Scope, Flight], Awaitable[Answered]]
-    ) -> None:
-        self.live, self.accounts, self.journal, self._own = live, accounts, journal, own
+    def __init__(self, live: Live, accounts: Accounts, journal: Journal, operations: Operations) -> None:
+        self.live, self.accounts, self.journal, self.operations = live, accounts, journal, operations
         self.watch = Watch()
         self.draining = False
         """The end is near: `/readyz` says no before the port closes."""
@@ -98,7 +97,7 @@ class Frame:
                         self._limit(account, live.rate)
                     found = await self._cached(live, entry, scope, flight, seen)
                 elif path.startswith(b"/mmcache/") or path in (b"/healthz", b"/readyz"):
-                    found = await self._own(scope, flight)
+                    found = await self.operations.answer(scope, flight)
                 else:
                     account = self._known(live, scope)
                     found = await pass_on(

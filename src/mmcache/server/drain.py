@@ -1,4 +1,4 @@
-"""The process: its port, its signals, and its end. Uvicorn with httptools and, where there is one, uvloop (why: decision
+"""The process: its port, its signals, and its end. Uvicorn with httptools, and uvloop where there is one (decision
 013).
 
 SIGTERM and Ctrl-C drain: no new connection is taken, what is under way is finished, for at most `drain_seconds`, and

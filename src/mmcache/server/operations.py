@@ -116,6 +116,13 @@ class Operations:
         self._journal.say("reloaded", **{name: ",".join(values) or "-" for name, values in done.items()})
         return done
 
+    def hung_up(self) -> None:
+        """SIGHUP: reload, and only say so where that cannot be done."""
+        try:
+            self.reload()
+        except SettingsError as error:
+            self._journal.say("not reloaded", error=str(error))
+
     async def status(self) -> dict[str, Any]:
         """Everything that is counted."""
         proxy = self._frame.live.proxy

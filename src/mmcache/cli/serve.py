@@ -1,0 +1,87 @@
+"""`mmcache serve`: the cache in front of anything that speaks OpenAI's protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from mmcache.cli.output import DEFAULT_SPEAK, Exit, Speak, facts, show
+from mmcache.model.errors import SettingsError
+from mmcache.settings import default_root
+
+
+def serve(
+    *,
+    upstream: Annotated[
+        str | None, Parameter(help="Address of the server behind, without /v1: http://localhost:8000.")
+    ] = None,
+    config: Annotated[Path | None, Parameter(help="A TOML file (docs/reference/serve-config.md).")] = None,
+    host: Annotated[str | None, Parameter(help="Address to listen at. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen at; 0 = any that is free. Default: 8090.")] = None,
+    root: Annotated[
+        Path | None, Parameter(help="The cache folder. Default: $MMCACHE_ROOT, else ~/.cache/mmcache.")
+    ] = None,
+    shared: Annotated[str | None, Parameter(help="Also share with other hosts: valkey://host:6379.")] = None,
+    kind: Annotated[
+        Literal["openai", "vllm"] | None, Parameter(help="What the upstream is; vllm: media that it knows is not sent.")
+    ] = None,
+    version: Annotated[
+        str | None, Parameter(help="Of the models behind it; change it when weights change under one name.")
+    ] = None,
+    speak: Speak = DEFAULT_SPEAK,
+) -> int:
+    """Answer what was answered before, and pass on everything else, until SIGTERM or Ctrl-C.
+
+    Point clients at it with OPENAI_BASE_URL. SIGTERM finishes what is under way and ends with 0; SIGHUP reads --config
+    anew. One process uses one core: run several with the same --root, or on several hosts with --shared.
+
+    Example: mmcache serve --upstream http://localhost:8000
+    """
+    try:
+        from mmcache.server import drain
+        from mmcache.server.app import build
+        from mmcache.server.upstream_http import HttpUpstream
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"the proxy needs {error.name}: pip install 'mmcache[server]'") from error
+    from mmcache.cache import Cache
+    from mmcache.server.exchange import Proxy
+    from mmcache.server.journal import Journal
+    from mmcache.server.settings_file import Configured, read
+
+    def settings() -> Configured:
+        return read(
+            config, upstream=upstream, host=host, port=port, kind=kind, version=version, shared=shared,
+            root=None if root is None else str(root),
+        )  # fmt: skip
+
+    found = settings()
+    server = found.server
+    listening = drain.listen(server.host, server.port)
+    place = _address(server.host, listening.getsockname()[1])
+    options: dict[str, Any] = {"root": default_root()} | dict(found.cache)
+    with listening, Cache(**options) as cache:
+        journal = Journal(as_json=speak.json, on=server.access_log)
+        frame = build(Proxy(cache, HttpUpstream(server), server), journal=journal, reload=settings)
+        operations = frame.operations
+        operations.cache = found.cache
+        data = {
+            "address": place,
+            "openai_base_url": f"{place}/v1",
+            "upstream": server.upstream,
+            "root": str(cache.root),
+        }
+        if speak.json:
+            print(msgspec.json.encode(data).decode(), flush=True)
+        else:
+            lines = {"address": place, "upstream": server.upstream, "folder": cache.root}
+            show(speak, data, lambda: facts("mmcache serve", lines | {"clients": f"OPENAI_BASE_URL={place}/v1"}))
+        drain.run(frame, listening, drain_seconds=server.drain_seconds, reload=operations.hung_up)
+    journal.flush()
+    return Exit.DONE
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
