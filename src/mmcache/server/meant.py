@@ -10,12 +10,27 @@ from mmcache.model.errors import InvalidInputError
 from mmcache.model.signature import Signature
 from mmcache.semantic.openai import prompt_of
 from mmcache.semantic.prompt import Prompt, Unknown
-from mmcache.server.answers_stored import Stored
+from mmcache.semantic.settings import Semantic
+from mmcache.server.answers_stored import Stored, judge
 from mmcache.server.asking import NotKeptError, Told, Wanted
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
-    from mmcache.server.config import RouteRules
+    from mmcache.server.config import RouteRules, ServerSettings
+
+
+LARGEST_ERROR = 0.2
+"""That a promise may allow, see `Semantic`."""
+
+
+def semantic_for(settings: ServerSettings) -> Semantic | None:
+    """What the cache behind the proxy must be opened with; None where no route allows near answers.
+
+    A cache makes one promise, so it is the smallest that any route asks for. The words of two prompts are compared
+    without a model (`semantic.lexical`).
+    """
+    budgets = [rules.semantic_max_error for rules in settings.routes.values() if rules.semantic_max_error is not None]
+    return Semantic(max_error=min(LARGEST_ERROR, *budgets), judge=judge) if budgets else None
 
 
 def allowed(rules: RouteRules, cache: Cache) -> bool:

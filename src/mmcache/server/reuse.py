@@ -56,15 +56,7 @@ class Reuse:
         self._dialect = dialect
 
     async def __call__(self, asked: Asked, proxy: Proxy) -> Answered:
-        """See `exchange.Route`."""
-        try:
-            return await self._answer(asked, proxy)
-        except BypassedError as error:
-            if asked.directives.only_if_cached:
-                return _not_cached(Verdict("bypass", error.reason))
-            raise
-
-    async def _answer(self, asked: Asked, proxy: Proxy) -> Answered:
+        """See `exchange.Route`. Raises `BypassedError` for what may not be cached."""
         wants = asked.directives
         wanted = await self._wanted(asked, proxy)
         if meant.allowed(asked.rules, proxy.cache) and (answered := await self._meant(wanted)) is not None:
@@ -77,7 +69,7 @@ class Reuse:
                 return _hit(wanted, found.stored, age)
             found = Found(found.stored, MissReason.EXPIRED)
         if wants.only_if_cached:
-            return _not_cached(Verdict("miss", found.reason))
+            return refusal(_uncached(), Verdict("miss", found.reason))
         held = found.stored if checked else None
         # Who wants nothing old joins nobody; nor does who wants to compare.
         alone = wants.no_cache or checked
@@ -303,17 +295,16 @@ class Replay:
         """Nothing is held."""
 
 
-_UNASKED = "it is not stored, and cache-control: only-if-cached forbids to ask"
-
-
-def _not_cached(verdict: Verdict) -> Answered:
+def _uncached() -> ProxyError:
     """RFC 9111, section 5.2.1.7."""
-    return refusal(ProxyError(_UNASKED, status=504, code="not-cached"), verdict)
+    return ProxyError(
+        "it is not stored, and cache-control: only-if-cached forbids to ask", status=504, code="not-cached"
+    )
 
 
 async def _refuse() -> Told:
     """Computes nothing."""
-    raise ProxyError(_UNASKED, status=504, code="not-cached")
+    raise _uncached()
 
 
 # Keys -------------------------------------------------------------------------------------------------------------

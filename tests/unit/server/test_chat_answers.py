@@ -219,12 +219,6 @@ async def test_directives(world: World) -> None:
     assert (outcome, b"Newest." in body) == ("hit", True)
 
 
-async def test_nothing_is_asked_for_what_may_not_be_cached_and_must_be(world: World) -> None:
-    answered = await world.ask(CHAT | {"temperature": 1}, only_if_cached=True)
-    assert (answered.status, answered.verdict.reason) == (504, "not-deterministic")
-    assert world.upstream.calls == 0
-
-
 async def test_a_lifetime_of_the_route(world: World) -> None:
     rules = RouteRules(ttl_seconds=5)
     await world.read(CHAT, rules=rules)
