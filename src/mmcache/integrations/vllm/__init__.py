@@ -2,7 +2,8 @@
 
     vllm serve MODEL --mm-processor-cache-gb 0 --scheduler-cls mmcache.integrations.vllm.MMCacheScheduler \\
         --ec-transfer-config '{"ec_connector": "MMCacheConnector", "ec_role": "ec_both",
-            "ec_connector_module_path": "mmcache.integrations.vllm", "ec_connector_extra_config": {"root": "/var/cache/mm"}}'
+            "ec_connector_module_path": "mmcache.integrations.vllm",
+            "ec_connector_extra_config": {"root": "/var/cache/mmcache"}}'
 
 vLLM names both by path; neither vLLM nor torch is imported before it asks for one of them.
 """

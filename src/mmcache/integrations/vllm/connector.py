@@ -1,8 +1,8 @@
 """`MMCacheConnector`: vLLM's two ends of the cache, in the scheduler and in the worker.
 
-Scheduler: names items by content and tenant as requests arrive (`admit`), says which outputs exist, and hands them over
-with the step that needs them. Worker: puts what was handed over into the engine's own cache, and stores what it encodes.
-A failure in here is a miss: the picture is encoded.
+Scheduler: names items by content and tenant as requests arrive (`admit`), says which outputs exist, and hands them
+over with the step that needs them. Worker: puts what was handed over into the engine's own cache, and stores what it
+encodes. A failure in here is a miss: the picture is encoded.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class MMCacheStats(ECConnectorStats):  # type: ignore[misc]
 
     def reset(self) -> None:
         """All zero."""
-        self.data = {}
+        self.data: dict[str, Any] = {}
 
     def aggregate(self, other: ECConnectorStats) -> MMCacheStats:
         """The sum of two."""

@@ -39,7 +39,7 @@ class Item:
 
 
 def identify(modality: str, data: Mapping[str, Any] | None, salt: bytes) -> Item:
-    """The identity of `data`: field name → tensor, number, text, or lists of those (as `MultiModalKwargsItem.get_data`).
+    """The identity of `data`: field name → tensor, number, text, or lists of those.
 
     Raises `InvalidInputError` for an item without content: one that was replaced by its uuid, or of which only sizes
     are left, has the same bytes as others.
@@ -75,11 +75,11 @@ def _fold(value: Any, hasher: blake3, path: str, depth: int) -> Iterator[Any]:
             yield from _fold(each, hasher, f"{path}[{place}]", depth + 1)
     elif isinstance(value, np.ndarray) and not value.dtype.hasobject and value.dtype.names is None:
         hasher.update(framed("numpy", value.dtype.str.encode(), repr(value.shape).encode()))
-        hasher.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        hasher.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         yield value
     elif hasattr(value, "detach") and str(getattr(value, "layout", "")) == "torch.strided" and not value.is_meta:
         hasher.update(framed("torch", str(value.dtype).encode(), repr(tuple(value.shape)).encode()))
-        hasher.update(flat_bytes(value))
+        hasher.update(flat_bytes(value).data)
         yield value
     else:
         raise InvalidInputError(f"{path} is a {type(value).__qualname__}, which has no canonical bytes")

@@ -52,8 +52,8 @@ class Lease:
 class Leases:
     """The scheduler's book of items by name. Used by one thread.
 
-    find: looks an item up by its name and checks it; must not raise. executor: where lookups may take long (another host); then
-    they start when a request arrives. None = at the moment they are asked for.
+    find: looks an item up by its name and checks it; must not raise. executor: where lookups may take long (another
+    host); then they start when a request arrives. None = at the moment they are asked for.
     """
 
     def __init__(self, find: Find, executor: Executor | None, patience: float) -> None:
