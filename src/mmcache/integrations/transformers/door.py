@@ -24,7 +24,7 @@ from mmcache.guard import NetBenefit
 from mmcache.integrations.transformers.aside import REASONS, Aside
 from mmcache.integrations.transformers.call import Run, Wanted
 from mmcache.integrations.transformers.layouts import Layout, Picture
-from mmcache.integrations.transformers.swap import DOORS, install_hooks, swapped
+from mmcache.integrations.transformers.swap import DOORS, swapped
 from mmcache.integrations.transformers.towers import find
 from mmcache.integrations.transformers.watch import Watch, check_signable, numerics, usable
 from mmcache.keys.arguments import canonical_arguments
@@ -89,7 +89,6 @@ def cache_vision_tower(
         raise UnversionedModelError("signature='' names no version; pass e.g. signature='my-model 1.0'")
     if at_rest is not None and choose("image", at_rest).seals != cache.scopes.chain("image").seals:
         raise SettingsError("at_rest= cannot turn encryption on or off: set it for the whole cache, with codec=")
-    install_hooks(tower)
     door = CachedTower(tower, cache, found, signature, tenant, namespace, at_rest, equal, guard)
     door._open(tower)
     return door
@@ -120,14 +119,20 @@ class CachedTower:
         self._seconds = 0.0  # a picture takes, about
         self._class: Any = type(tower)
         self._own: Forward | None = vars(tower).get("forward")  # what accelerate, or torch.compile(forward), put there
-        self._parameters = inspect.signature(tower.forward)
+        whole = inspect.signature(self._class.forward)
+        self._parameters = whole.replace(parameters=list(whole.parameters.values())[1:])  # without self
         self._given = None if signature is None else Signature.of(signature)
-        self._sign(tower)
+        self._mark = self._marked(tower)
+        vars(tower).pop("forward", None)
+        try:
+            self._sign(tower)
+        except BaseException:
+            self._restore(tower)
+            raise
 
     # Life ------------------------------------------------------------------------------------------------------------
 
     def _open(self, tower: nn.Module) -> None:
-        vars(tower).pop("forward", None)
         tower.__class__ = swapped(self._class)
         DOORS[tower] = self
 
@@ -138,8 +143,21 @@ class CachedTower:
             return
         if type(tower) is swapped(self._class):
             tower.__class__ = self._class
+        self._restore(tower)
+
+    def _restore(self, tower: nn.Module) -> None:
         if self._own is not None and "forward" not in vars(tower):
             vars(tower)["forward"] = self._own
+
+    def _marked(self, tower: nn.Module) -> str:
+        """What a `forward` of the instance adds to every signature: its code, and what that closes over."""
+        if self._own is None:
+            return ""
+        compiled = "compiled-" if hasattr(self._own, "_torchdynamo_orig_callable") else ""
+        if self._given is not None:
+            return f"{compiled}{getattr(self._own, '__qualname__', type(self._own).__qualname__)}"
+        check_signable(tower)
+        return f"{compiled}{Signature.of(tower).digest.hex()}"
 
     def __enter__(self) -> Self:
         return self
@@ -176,12 +194,11 @@ class CachedTower:
         devices = sorted({str(p.device) for p in tower.parameters() if not p.is_meta})
         self._device = torch.device(devices[0]) if len(devices) == 1 else None
         kind = "+".join(sorted({name.partition(":")[0] for name in devices}))
-        compiled = "compiled " if self._own is not None and hasattr(self._own, "_torchdynamo_orig_callable") else ""
         self._signature = replace(
             found,
             modality="image",
-            function=f"{_FORMAT} {self._layout.name} {found.function}".strip(),
-            device=f"{compiled}{found.device} {kind} torch-{torch.__version__}".strip(),
+            function=" ".join(filter(None, (_FORMAT, self._layout.name, found.function, self._mark))),
+            device=f"{found.device} {kind} torch-{torch.__version__}".strip(),
         )
         self._watch = Watch(tower)
         self._unsigned = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import weakref
 from typing import Any
@@ -11,16 +12,6 @@ from torch import nn
 
 DOORS: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
 """Tower → its `CachedTower`. Not an attribute of the tower, or copies of it would have it too."""
-
-
-def install_hooks(tower: nn.Module) -> None:
-    """transformers installs hooks when hidden states are first asked for; done now, one tower has one signature."""
-    try:
-        from transformers.utils.output_capturing import maybe_install_capturing_hooks
-    except ImportError:
-        return
-    if hasattr(tower, "config"):
-        maybe_install_capturing_hooks(tower)
 
 
 @functools.cache
@@ -41,8 +32,8 @@ def swapped(cls: Any) -> Any:
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
         """Copies, and what torch.save writes, are of the plain class."""
-        function, arguments, *rest = super(cached, self).__reduce_ex__(protocol)
-        return (function, tuple(cls if each is cached else each for each in arguments), *rest)
+        _, _, *rest = super(cached, self).__reduce_ex__(protocol)
+        return (copyreg._reconstructor, (cls, object, None), *rest)  # type: ignore[attr-defined]
 
     cached: Any = type(
         cls.__name__,
