@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 from blake3 import blake3
 
 from mmcache.keys.framing import framed
+from mmcache.model.errors import UpstreamError
 from mmcache.server.exchange import Asked, Headers, Proxy
 from mmcache.server.media.identity import digests
 from mmcache.server.media.parts import Identified
@@ -144,17 +146,16 @@ def _named(
     # A server may take the sound of a video as well, and takes none of one that is null: only where the request says
     # that it must not, a null video is the same as the whole one.
     silent = isinstance(options, Mapping) and options.get("use_audio_in_video") is False
+
+    def uuid(found: Identified) -> bytes:
+        parts = found.exact, found.identity, str(found.part["type"]).encode(), version, processing
+        return blake3(framed("uuid", *parts), key=salt).digest(length=16)
+
     return {
-        place: blake3(framed("uuid", found.exact, _field(found.part).encode(), version, processing), key=salt).digest(
-            16
-        )
+        place: uuid(found)
         for place, found in media.items()
-        if found.kind in ("image", "audio") or (found.kind == "video" and silent)
+        if found.part["type"] in _NAMED or (found.part["type"] == "video_url" and silent)
     }
-
-
-def _field(part: Mapping[str, Any]) -> str:
-    return "image_url" if part["type"] == "input_image" else str(part["type"])
 
 
 async def _post(asked: Asked, proxy: Proxy, body: Any) -> Reply:
@@ -165,6 +166,8 @@ async def _post(asked: Asked, proxy: Proxy, body: Any) -> Reply:
 async def _judged(reply: Reply) -> Reply | None:
     """`reply`, readable from its beginning; None where it may be what it is because of what was left out."""
     if reply.status in _DOUBTED:
+        with suppress(UpstreamError):
+            await reply.read()  # or the connection could not be used again
         await reply.close()
         return None
     if reply.status != 200 or not _streamed(reply.headers):
