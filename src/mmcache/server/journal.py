@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -60,23 +61,25 @@ class Journal:
 
     def _line(self, when: float, method: str, path: str, status: int, verdict: Verdict | None, seconds: float) -> str:
         outcome, reason = ("gone", "") if verdict is None else (verdict.outcome, str(verdict.reason))
-        reason = reason if _WORDS.issuperset(reason) else "?"
+        if reason and not _WORDS.issuperset(reason):
+            reason = "?"
         if self._as_json:
             line = {
                 "time": round(when, 3), "method": method, "route": path, "status": status, "outcome": outcome,
                 "reason": reason, "ms": round(seconds * 1e3, 3),
             }  # fmt: skip
             return msgspec.json.encode(line).decode()
-        words = f"{method} {path} {status} {outcome}" + (f" ({reason})" if reason else "")
-        return f"{_stamp(when)} {words} {seconds * 1e3:.1f} ms"
+        why = f" ({reason})" if reason else ""
+        return f"{_stamp(int(when))} {method} {path} {status} {outcome}{why} {seconds * 1e3:.1f} ms"
 
 
-def _stamp(when: float) -> str:
+@lru_cache(maxsize=8)
+def _stamp(when: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
 
 
 def _plain(when: float, what: str, facts: dict[str, Any]) -> str:
-    return " ".join([_stamp(when), what, *(f"{name}={value}" for name, value in facts.items())])
+    return " ".join([_stamp(int(when)), what, *(f"{name}={value}" for name, value in facts.items())])
 
 
 def _to_stderr(line: str) -> None:

@@ -23,6 +23,7 @@ from mmcache.server import header_kinds as kind_of
 from mmcache.server.accounts import Account, Accounts
 from mmcache.server.config import TrustRules
 from mmcache.server.exchange import Headers
+from mmcache.server.header_kinds import ACCEPT, CONNECTION, CONTROL, CREDENTIAL, ENCODING, OURS, PRAGMA, TYPE, VARIES
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.A)
 """What a front proxy or the operator may call a tenant."""
@@ -76,32 +77,31 @@ class Tenants:
         seen, kinds = Seen(), self._kinds
         parts = seen.parts
         fronted = False
-        for pair in headers:
-            kind = kinds.get(pair[0], kind_of.VARIES)
-            if kind == kind_of.HARMLESS:
+        for name, value in headers:
+            kind = kinds.get(name, VARIES)
+            if not kind:  # harmless, like most
                 continue
-            value = pair[1]
-            if kind == kind_of.CREDENTIAL:
-                parts.append(b"%b:%b" % pair)
-            elif kind == kind_of.TYPE:
+            if kind == CREDENTIAL:
+                parts.append(b"%b:%b" % (name, value))
+            elif kind == TYPE:
                 if value != b"application/json" and not kind_of.plain_type(value):
-                    parts.append(b"%b:%b" % pair)
-            elif kind == kind_of.ACCEPT:
+                    parts.append(b"%b:%b" % (name, value))
+            elif kind == ACCEPT:
                 if value != b"application/json" and not kind_of.plain_accept(value):
-                    parts.append(b"%b:%b" % pair)
-            elif kind == kind_of.CONTROL:
+                    parts.append(b"%b:%b" % (name, value))
+            elif kind == CONTROL:
                 seen.control = value if seen.control is None else seen.control + b"," + value
-            elif kind == kind_of.PRAGMA:
+            elif kind == PRAGMA:
                 seen.pragma = value
-            elif kind == kind_of.ENCODING:
+            elif kind == ENCODING:
                 seen.encoding = value if seen.encoding is None else seen.encoding + b"," + value
-            elif kind == kind_of.CONNECTION:
-                if value not in (b"keep-alive", b"close", b"Keep-Alive"):
-                    _check_connection(value)
-            elif kind == kind_of.OURS:
+            elif kind == CONNECTION:
+                if value != b"keep-alive" and value != b"close" and _drops(value):
+                    parts.append(b"%b:%b" % (name, value))
+            elif kind == OURS:
                 fronted = True
-            elif not pair[0].startswith(b"x-mmcache"):
-                parts.append(b"%b:%b" % pair)
+            elif not name.startswith(b"x-mmcache"):
+                parts.append(b"%b:%b" % (name, value))
         if query:
             parts.append(b"?" + query)
         front = self._front(headers, peer) if fronted else None
@@ -186,8 +186,10 @@ def _split(value: bytes) -> tuple[bytes, bytes]:
     return (b"bearer", token.strip()) if scheme.lower() == b"bearer" else (b"", value.strip())
 
 
-def _check_connection(value: bytes) -> None:
-    """A header that `Connection` names is not for the next hop. Whoever names those that say who asks, or what, would
-    have one answer computed and another one looked up."""
-    if not _NOT_TO_BE_DROPPED.isdisjoint(token.strip().lower() for token in value.split(b",")):
+def _drops(value: bytes) -> bool:
+    """Whether `Connection` names headers that would have gone along but for it. Raises `ProxyError` where it names those
+    that say who asks, or what: an answer would be computed for one request and looked up for another."""
+    named = {token.strip().lower() for token in value.split(b",")} - {b"", b"close", b"http2-settings"}
+    if not _NOT_TO_BE_DROPPED.isdisjoint(named):
         raise ProxyError("Connection names a header that every hop needs", code="connection_header")
+    return not named <= kind_of.HOP_BY_HOP
