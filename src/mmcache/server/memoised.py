@@ -12,7 +12,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,9 @@ from mmcache.server.config import RouteRules
 from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
 
 LIMIT_BYTES = 64 << 20
+INLINE_BYTES = 4096
+"""Up to this length a body is compared itself, which is quicker than a digest of it."""
+Name = tuple[str, str, bytes, int, bytes]
 _ENTRY_BYTES = 1200
 """What one takes besides its bodies, about."""
 _KEY_BYTES = 170
@@ -33,11 +35,10 @@ _GONE = object()
 @dataclass(slots=True)
 class _Known:
     blocks: tuple[tuple[Key, Any], ...]
-    body: bytes
+    answered: Answered
+    """Given to every caller: the frame does not change it."""
     created: float | None
     """When the oldest block was made, Unix seconds."""
-    verdict: Verdict
-    model: str
     rules: RouteRules
     size: int
 
@@ -47,42 +48,45 @@ class Memo:
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._secret = os.urandom(32)
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._known: OrderedDict[Name, _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._limit, self.bytes = limit_bytes, 0
 
-    def name(self, asked: Asked) -> bytes:
-        """32 bytes of all that the answer may depend on, under a secret of this process."""
-        tenant = asked.tenant.encode()
-        head = b"%d %d %d " % (len(tenant), len(asked.path), len(asked.query))
-        return blake3(b"".join((head, tenant, asked.path.encode(), asked.query, asked.body)), key=self._secret).digest()
+    def name(self, asked: Asked) -> Name:
+        """All that the answer may depend on; long bodies by a digest under a secret of this process."""
+        body = asked.body
+        if len(body) > INLINE_BYTES:
+            body = blake3(body, key=self._secret).digest()
+        return asked.tenant, asked.path, asked.query, len(asked.body), body
 
     def find(self, asked: Asked, proxy: Proxy) -> Answered | None:
         """The answer, if it may be given once more."""
-        directives = asked.directives
-        if directives.no_store or directives.no_cache or proxy.cache.answers.verify_share:
-            return None
         name = self.name(asked)
         known = self._known.get(name)
         if known is None:
             return None
+        directives = asked.directives
+        if directives.no_store or directives.no_cache or proxy.cache.answers.verify_share:
+            return None
         if known.rules is not asked.rules and known.rules != asked.rules:
             return None
-        age = None
+        answered = known.answered
         if known.created is not None:
-            age = proxy.cache.clock.wall() - known.created
-        if directives.max_age is not None and (age is None or age > directives.max_age):
+            answered.verdict.age_seconds = age = proxy.cache.clock.wall() - known.created
+            if directives.max_age is not None and age > directives.max_age:
+                return None
+        elif directives.max_age is not None:
             return None
         peek = proxy.cache.peek
         for key, value in known.blocks:
             if peek(key, _GONE) is not value:
                 self._forget(name)
                 return None
-        with suppress(KeyError):  # another thread made room
+        try:
             self._known.move_to_end(name)
-        stored = known.verdict
-        verdict = Verdict("hit", "", stored.saved_seconds, stored.details, age, stored.saved_tokens)
-        return Answered(200, JSON, known.body, verdict, known.model)
+        except KeyError:  # noqa: SIM105 - another thread made room; a context manager costs as much as the lookup
+            pass
+        return answered
 
     def remember(
         self, asked: Asked, proxy: Proxy, values: Mapping[Key, Any], body: bytes, verdict: Verdict, model: str
@@ -100,11 +104,12 @@ class Memo:
             if look.created is not None:
                 created = look.created if created is None else min(created, look.created)
         kept = sum(len(part) for _, value in blocks for part in value if isinstance(part, bytes))
-        size = _ENTRY_BYTES + len(body) + kept + _KEY_BYTES * len(blocks)
+        size = _ENTRY_BYTES + len(body) + kept + _KEY_BYTES * len(blocks) + min(len(asked.body), INLINE_BYTES)
         if size > self._limit // 8:
             return
         name = self.name(asked)
-        known = _Known(tuple(blocks), body, created, verdict, model, asked.rules, size)
+        told = Verdict("hit", "", verdict.saved_seconds, verdict.details, verdict.age_seconds, verdict.saved_tokens)
+        known = _Known(tuple(blocks), Answered(200, JSON, body, told, model), created, asked.rules, size)
         with self._lock:
             self._drop(name)
             self._known[name] = known
@@ -112,11 +117,11 @@ class Memo:
             while self.bytes > self._limit:
                 self._drop(next(iter(self._known)))
 
-    def _forget(self, name: bytes) -> None:
+    def _forget(self, name: Name) -> None:
         with self._lock:
             self._drop(name)
 
-    def _drop(self, name: bytes) -> None:
+    def _drop(self, name: Name) -> None:
         if (known := self._known.pop(name, None)) is not None:
             self.bytes -= known.size
 
