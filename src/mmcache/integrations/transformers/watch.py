@@ -31,19 +31,21 @@ class Watch:
     """What a tower was when it was signed. Holds no reference that keeps the tower alive."""
 
     def __init__(self, tower: nn.Module) -> None:
-        self._seen = _survey(tower)
-        self._refs = [weakref.ref(thing) for thing in _things(tower)]
+        things, self._seen = _survey(tower)
+        self._gone = False  # else another object could have taken the place, and the id, of one of them
+        self._refs = [weakref.ref(thing, self._lost) for thing in things]
         self._config = copy.deepcopy(_config(tower))
-        self._views = _views(tower)
+        self._views = _views(things)
         self._values = _values(self._views)
+
+    def _lost(self, _: object) -> None:
+        self._gone = True
 
     def same(self, tower: nn.Module) -> bool:
         """Whether nothing of it has changed, as far as can be seen."""
-        things = _things(tower)
         return (
-            len(things) == len(self._refs)
-            and all(ref() is thing for ref, thing in zip(self._refs, things, strict=True))
-            and _survey(tower) == self._seen
+            not self._gone
+            and _survey(tower)[1] == self._seen
             and _config(tower) == self._config
             and _values(self._views) == self._values
         )
@@ -57,7 +59,7 @@ def usable(tower: nn.Module, pixels: torch.Tensor) -> None:
     wanted = torch.is_grad_enabled()
     if wanted and pixels.requires_grad:
         raise Aside("grad")
-    for module in tower.modules():
+    for module in _modules(tower):
         if module.training:
             raise Aside("training")
         if module is not tower and (module._forward_pre_hooks or any(map(_foreign, module._forward_hooks.values()))):
@@ -96,26 +98,43 @@ def _foreign(hook: Any) -> bool:
     return getattr(hook, "__module__", None) != _OURS
 
 
-def _things(tower: nn.Module) -> list[Any]:
-    """All modules and their tensors, in order."""
-    found: list[Any] = []
-    for module in tower.modules():
-        found.append(module)
-        found += [t for t in module._parameters.values() if t is not None and not t.is_meta]
-        found += [t for t in module._buffers.values() if t is not None and not t.is_meta]
+def _modules(tower: nn.Module) -> list[nn.Module]:
+    """All modules, each once. A quarter of what `tower.modules()` takes."""
+    found: list[nn.Module] = []
+    seen: set[int] = set()
+    stack: list[nn.Module | None] = [tower]
+    while stack:
+        module = stack.pop()
+        if module is not None and id(module) not in seen:
+            seen.add(id(module))
+            found.append(module)
+            stack += module._modules.values()
     return found
 
 
-def _survey(tower: nn.Module) -> list[Any]:
-    """Version counters and addresses of tensors; of modules what may be swapped or switched."""
-    found: list[Any] = []
-    for thing in _things(tower):
-        if isinstance(thing, torch.Tensor):
-            found.append((-1 if thing.is_inference() else thing._version, _address(thing)))
-        else:
-            own = vars(thing)
-            found.append((id(own.get("forward")), *(repr(own[name]) for name in _ADAPTERS if name in own)))
-    return found
+def _survey(tower: nn.Module) -> tuple[list[Any], list[Any]]:
+    """All modules and their tensors; and who they are, version counters and addresses of tensors, and of modules what
+    may be swapped or switched. Tensors without data (weights that are elsewhere between calls) are left out."""
+    things: list[Any] = []
+    seen: list[Any] = []
+    for module in _modules(tower):
+        own = module.__dict__
+        things.append(module)
+        seen += (id(module), id(own.get("forward")))
+        seen += [repr(own[name]) for name in _ADAPTERS if name in own]
+        for held in (own["_parameters"], own["_buffers"]):
+            for name, tensor in held.items():
+                if tensor is not None and not tensor.is_meta:
+                    things.append(tensor)
+                    seen += (name, id(tensor), _version(tensor), _address(tensor))
+    return things, seen
+
+
+def _version(tensor: torch.Tensor) -> int:
+    try:
+        return int(tensor._version)
+    except RuntimeError:  # made in inference mode
+        return -1
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -130,10 +149,10 @@ def _config(tower: nn.Module) -> dict[str, Any]:
     return {} if config is None else dict(vars(config))
 
 
-def _views(tower: nn.Module) -> list[list[torch.Tensor]]:
+def _views(things: list[Any]) -> list[list[torch.Tensor]]:
     """A few numbers of each tensor, as views of its own memory, by device and dtype."""
     groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-    for thing in _things(tower):
+    for thing in things:
         if type(thing) in (torch.Tensor, nn.Parameter) and thing.layout is torch.strided and not thing.is_quantized:
             plain = thing.detach()
             count = plain.numel()
