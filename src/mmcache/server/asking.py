@@ -136,10 +136,10 @@ async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored
             body = await reply.read()
             call.over = True
             flaw = "error" if reply.status != 200 else "no-stream"
-            call.answered.set_result(Told(reply.status, reply.headers, body, flaw))
+            call.tell(Told(reply.status, reply.headers, body, flaw))
             return
         flaw = forbids(reply.headers)
-        call.answered.set_result(Told(reply.status, reply.headers, None, flaw, None, _details(sent)))
+        call.tell(Told(reply.status, reply.headers, None, flaw, None, _details(sent)))
         events, recorder = Events(), wanted.dialect.recorder(wanted.found.choices, wanted.found.usage)
         pieces: list[bytes] = []
         size = 0

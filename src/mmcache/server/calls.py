@@ -163,6 +163,11 @@ class Call:
             self.left()
             raise
 
+    def tell(self, told: Any) -> None:
+        """Set `answered`, if nothing has yet."""
+        if not self.answered.done():
+            self.answered.set_result(told)
+
     def left(self) -> None:
         """One waits no more."""
         self.waiting -= 1
@@ -180,7 +185,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._under_way: dict[Any, Call] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._all: dict[asyncio.Task[None], Call] = {}
 
     def find(self, key: Any) -> Call | None:
         """The one under way for `key` that may still be joined."""
@@ -199,8 +204,8 @@ class Calls:
             self._under_way[key] = call
         task = asyncio.get_running_loop().create_task(self._run(call, run))
         call.task = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._all[task] = call
+        task.add_done_callback(self._all.pop)
         return call
 
     async def _run(self, call: Call, run: Callable[[Call], Awaitable[None]]) -> None:
@@ -227,8 +232,14 @@ class Calls:
         if not call.feed.ended:
             call.feed.end(error)
 
+    async def idle(self) -> None:
+        """Wait until none is under way."""
+        while self._all:
+            await asyncio.wait([*self._all])
+
     async def close(self) -> None:
-        """Give all up."""
-        for task in (tasks := [*self._tasks]):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Let those be stored whose answer is whole, and give up the others."""
+        for task, call in self._all.items():
+            if not call.over:
+                task.cancel()
+        await self.idle()

@@ -121,11 +121,18 @@ class Reuse:
         signature = _signed(wanted.proxy, self._dialect.path, "meant", wanted.found.model)
 
         async def run(call: Call) -> None:
-            compute = _refuse if wants.only_if_cached else partial(fetched, wanted, call)
+            async def compute() -> Told:
+                if wants.only_if_cached:
+                    raise _uncached()
+                computed = await fetched(wanted, call)
+                call.tell(computed)  # before it is learned from
+                return computed
+
             told = await meant.meant(wanted, prompt, compute, signature, fresh=wants.no_cache)
             if told.stored is not None and wants.max_age is not None and _age(wanted, told.stored) > wants.max_age:
-                told = await compute()
-            call.answered.set_result(told)
+                await compute()
+            else:
+                call.tell(told)
 
         alone = wants.no_cache or wants.only_if_cached or wants.max_age is not None
         return await _asked(wanted, None if alone else (wanted.key, "meant"), run, "")
@@ -179,6 +186,7 @@ async def _fill(wanted: Wanted, call: Call) -> None:
     async def compute() -> bytes:
         nonlocal computed
         computed = await fetched(wanted, call)
+        call.tell(computed)  # before it is stored: nobody need wait for that
         if computed.stored is None:
             raise NotKeptError(computed)
         return computed.stored.to_bytes()
@@ -187,12 +195,11 @@ async def _fill(wanted: Wanted, call: Call) -> None:
     try:
         raw = await answers.settle_async(wanted.key, Lookup(None), compute, ttl=ttl)
     except NotKeptError as error:
-        call.answered.set_result(error.told)
+        call.tell(error.told)
         return
-    if computed is None:
+    if computed is None:  # another process was faster
         stored = Stored.from_bytes(raw)
-        computed = Told(200, stored.headers, stored.body, "", stored, computed=False)
-    call.answered.set_result(computed)
+        call.tell(Told(200, stored.headers, stored.body, "", stored, computed=False))
 
 
 async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
@@ -203,9 +210,9 @@ async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
         if held is not None:
             same = _compared(wanted, gist(read_object(held.body)), gist(read_object(stored.body)))
             told = replace(told, compared=same)
-        if not told.compared:
-            await keep(wanted, stored)
-    call.answered.set_result(told)
+    call.tell(told)
+    if stored is not None and not told.compared:
+        await keep(wanted, stored)
 
 
 async def _stream(wanted: Wanted, held: Stored | None, call: Call) -> None:
@@ -300,11 +307,6 @@ def _uncached() -> ProxyError:
     return ProxyError(
         "it is not stored, and cache-control: only-if-cached forbids to ask", status=504, code="not-cached"
     )
-
-
-async def _refuse() -> Told:
-    """Computes nothing."""
-    raise _uncached()
 
 
 # Keys -------------------------------------------------------------------------------------------------------------

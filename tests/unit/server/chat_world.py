@@ -132,7 +132,14 @@ class World:
     async def read(self, request: Any, **options: Any) -> tuple[str, bytes]:
         """Verdict and whole body."""
         answered = await self.ask(request, **options)
-        return f"{answered.verdict.outcome} {answered.verdict.reason}".strip(), await body_of(answered)
+        told = await body_of(answered)
+        await self.idle()
+        return f"{answered.verdict.outcome} {answered.verdict.reason}".strip(), told
+
+    async def idle(self) -> None:
+        """Wait until what was asked for is stored, and learned from."""
+        if (calls := self.proxy.kept.get("reuse.calls")) is not None:
+            await calls.idle()
 
 
 async def body_of(answered: Answered) -> bytes:

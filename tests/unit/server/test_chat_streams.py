@@ -137,7 +137,22 @@ async def test_who_goes_before_the_head_has_come(world: World) -> None:
     await settled()
     gate.set()
     await settled()
+    await world.idle()
     assert not world.proxy.kept["reuse.calls"]._under_way
+
+
+async def test_at_the_end_what_is_whole_is_stored_and_the_rest_given_up(world: World) -> None:
+    gate = asyncio.Event()
+    world.upstream.reply = lambda: events([*TOLD[:2], gate, *TOLD[2:]])
+    reader = await world.ask(ASKED)
+    await settled()
+    for close in world.proxy.closers:
+        await close()
+    assert world.upstream.replies[0].closed
+    assert await anext(body(reader)) == TOLD[0]
+    assert await anext(body(reader)) == TOLD[1]
+    with pytest.raises(UpstreamError, match="given up"):
+        await anext(body(reader))
 
 
 async def test_readers_keep_their_own_pace(world: World) -> None:
@@ -250,8 +265,7 @@ async def test_a_disk_keeps_streams(tmp_path: Any) -> None:
             answered = await world.ask(ASKED)
             assert answered.verdict.outcome == outcome
             assert await pieces(answered) == TOLD
-            while world.proxy.kept.get("reuse.calls") and world.proxy.kept["reuse.calls"]._tasks:
-                await asyncio.wait(world.proxy.kept["reuse.calls"]._tasks)
+            await world.idle()
 
 
 # Feeds -------------------------------------------------------------------------------------------------------------
