@@ -31,11 +31,11 @@ CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
 TENANT, FRONT_TOKEN = b"x-mmcache-tenant", b"x-mmcache-front-token"
 
 _HARMLESS = (
-    b"accept-encoding user-agent date from origin referer dnt priority upgrade-insecure-requests idempotency-key "
+    b"accept-encoding user-agent date from dnt priority upgrade-insecure-requests idempotency-key "
     b"x-client-request-id x-request-id x-correlation-id x-amzn-trace-id x-cloud-trace-context request-id "
     b"traceparent tracestate baggage uber-trace-id b3 x-b3-traceid x-b3-spanid x-b3-parentspanid x-b3-sampled "
     b"x-b3-flags x-datadog-trace-id x-datadog-parent-id x-datadog-sampling-priority sentry-trace "
-    b"via forwarded x-forwarded-for x-forwarded-proto x-forwarded-host x-forwarded-port x-real-ip "
+    b"via forwarded x-forwarded-for x-forwarded-proto x-forwarded-port x-real-ip "
     b"x-envoy-external-address x-envoy-expected-rq-timeout-ms sec-fetch-mode sec-fetch-site sec-fetch-dest "
     b"x-stainless-arch x-stainless-async x-stainless-lang x-stainless-os x-stainless-package-version "
     b"x-stainless-runtime x-stainless-runtime-version x-stainless-retry-count x-stainless-read-timeout "

@@ -187,8 +187,8 @@ def _split(value: bytes) -> tuple[bytes, bytes]:
 
 
 def _drops(value: bytes) -> bool:
-    """Whether `Connection` names headers that would have gone along but for it. Raises `ProxyError` where it names those
-    that say who asks, or what: an answer would be computed for one request and looked up for another."""
+    """Whether `Connection` names headers that would have gone along but for it. Raises `ProxyError` where it names
+    those that say who asks, or what: an answer would be computed for one request and looked up for another."""
     named = {token.strip().lower() for token in value.split(b",")} - {b"", b"close", b"http2-settings"}
     if not _NOT_TO_BE_DROPPED.isdisjoint(named):
         raise ProxyError("Connection names a header that every hop needs", code="connection_header")

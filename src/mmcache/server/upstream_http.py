@@ -19,6 +19,7 @@ from mmcache.server.header_kinds import WRITTEN_ANEW, without_hops
 
 _PIECE = 256 << 10
 _HEAD_BYTES = 64 << 10
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _FRAMING = frozenset({b"content-length", b"content-encoding"})
 
 Body = bytes | Callable[[], AsyncIterator[bytes]]
@@ -81,7 +82,9 @@ class HttpUpstream:
             raise ProxyError("a header's value is not UTF-8") from error
         if length is not None and (length or not isinstance(body, bytes) or method in ("POST", "PUT", "PATCH")):
             sent["content-length"] = str(length)
-        again = isinstance(body, bytes)
+        # What only passes may have been done although no answer came (RFC 9110, section 9.2.2); to compute an answer
+        # twice does no harm.
+        again = isinstance(body, bytes) and (decoded or method in _IDEMPOTENT)
         while True:
             trace = SimpleNamespace(reused=False)
             try:
@@ -91,7 +94,7 @@ class HttpUpstream:
                 )  # fmt: skip
                 return HttpReply(response, self._settings.largest_answer_bytes, decoded)
             except (aiohttp.ServerDisconnectedError, ConnectionResetError, aiohttp.ClientOSError) as error:
-                # The upstream has closed an idle connection just when we took it up: it has not read the request.
+                # The upstream has closed an idle connection just when we took it up.
                 if not (again and trace.reused) or isinstance(error, aiohttp.ClientConnectorError):
                     raise _failed(error) from error
                 again = False

@@ -10,19 +10,21 @@ from typing import Any
 import pytest
 
 pytest.importorskip("uvicorn")
+pytest.importorskip("uvloop")
 pytest.importorskip("aiohttp")
 httpx = pytest.importorskip("httpx")
 
+from tests.unit.server.echo import ECHO, echoed  # noqa: E402
+from tests.unit.server.upstream import Upstream, run, served  # noqa: E402
+
 from mmcache import Cache  # noqa: E402
 from mmcache.server.app import build  # noqa: E402
-from mmcache.server.asgi import Frame  # noqa: E402
-from mmcache.server.config import ServerSettings  # noqa: E402
-from mmcache.server.drain import configured  # noqa: E402
+from mmcache.server.asgi import Frame, close  # noqa: E402
+from mmcache.server.config import RouteRules, ServerSettings  # noqa: E402
+from mmcache.server.drain import BoundedProtocol  # noqa: E402
 from mmcache.server.exchange import Proxy, Route  # noqa: E402
 from mmcache.server.journal import Journal  # noqa: E402
 from mmcache.server.upstream_http import HttpUpstream  # noqa: E402
-from tests.unit.server.echo import ECHO, echoed  # noqa: E402
-from tests.unit.server.upstream import Upstream, served  # noqa: E402
 
 KEY = {"authorization": "Bearer sk-one"}
 
@@ -66,17 +68,18 @@ def proxied(upstream: tuple[Upstream, str]) -> Iterator[Callable[..., World]]:
 
         def make(
             routes: Mapping[tuple[str, str], Route] | None = None, cache: Cache | None = None, reload: Any = None,
-            **settings: Any,
+            routes_rules: Mapping[str, RouteRules] | None = None, **settings: Any,
         ) -> World:  # fmt: skip
             app, behind = upstream
-            chosen = replace(ServerSettings(behind), **settings)
+            chosen = replace(ServerSettings(behind, routes=routes_rules or {}), **settings)
             cache = stack.enter_context(Cache(memory="16MiB")) if cache is None else cache
             lines: list[str] = []
             frame = build(
                 Proxy(cache, HttpUpstream(chosen), chosen), {("POST", ECHO): echoed} if routes is None else routes,
                 journal=Journal(lambda line: lines.extend(line.splitlines()), as_json=True), reload=reload,
             )  # fmt: skip
-            address = stack.enter_context(served(frame, configured(frame, 1.0)))
+            address = stack.enter_context(served(frame, BoundedProtocol))
+            stack.callback(run, close, frame.live.proxy)
             client = stack.enter_context(httpx.Client(base_url=address, timeout=10))
             return World(app, behind, address, frame, client, lines)
 

@@ -1,17 +1,20 @@
-"""A small real server that stands in for the one behind the proxy: over TCP, with keys that may be revoked, and a record
-of what it was asked."""
+"""A small real server that stands in for the one behind the proxy: over TCP, with keys that may be revoked, and a
+record of what it was asked."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
+import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import uvicorn
+import uvloop
+from uvicorn.server import ServerState
 
 from mmcache.server.asgi import Scope, Send
 from mmcache.server.watch import Receive
@@ -104,23 +107,45 @@ async def reply(send: Send, status: int, found: Any, *headers: tuple[bytes, byte
 
 
 @contextmanager
-def served(app: Any, config: uvicorn.Config | None = None) -> Iterator[str]:
-    """Serve an ASGI application on loopback in a thread; gives its address."""
-    listening = socket.create_server(("127.0.0.1", 0), backlog=512)
-    config = config or uvicorn.Config(
-        app, lifespan="off", log_config=None, access_log=False, http="httptools", ws="none", loop="none",
-        proxy_headers=False, server_header=False, date_header=False, timeout_graceful_shutdown=1,
+def served(app: Any, protocol: type[asyncio.Protocol] | None = None) -> Iterator[str]:
+    """Serve an ASGI application on loopback, in a loop that all tests share; gives its address."""
+    config = uvicorn.Config(
+        app, lifespan="off", log_config=None, access_log=False, http=protocol or "httptools", ws="none",
+        proxy_headers=False, server_header=False, date_header=False,
     )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=_run, args=(server, listening), daemon=True)
-    thread.start()
+    config.load()
+    state = ServerState()
+
+    async def begin() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(
+            lambda: config.http_protocol_class(config, state, {}), "127.0.0.1", 0, backlog=2048
+        )
+
+    async def end(server: asyncio.Server) -> None:
+        server.close()
+        tasks = list(state.tasks)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    server = run(begin)
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        server.should_exit = True
-        thread.join(10)
+        run(end, server)
 
 
-def _run(server: uvicorn.Server, listening: socket.socket) -> None:
-    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(server.serve(sockets=[listening]))
+def run(function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+    """Await `function(*arguments)` in the loop of the servers."""
+    return asyncio.run_coroutine_threadsafe(function(*arguments), _loop()).result(30)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="servers").start()
+    return loop
