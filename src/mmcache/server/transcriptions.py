@@ -8,6 +8,7 @@ where it is unsure: there, two answers for one file may differ, and the stored o
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -122,7 +123,7 @@ class Transcriptions:
             return form, made.exact("file", form.file.value, asked.tenant)
 
         if len(asked.body) > INLINE_BYTES:
-            form, file = await made.in_thread(identified)
+            form, file = await asyncio.to_thread(identified)
         else:
             form, file = identified()
         signature = Signature(
@@ -212,7 +213,7 @@ async def _look_up(key: Key, proxy: Proxy) -> tuple[Stored | None, MissReason | 
         return (None, look.reason) if look.make is None else (Stored.from_bytes(look.make()), "")
 
     try:
-        return await digests(proxy).in_thread(find)
+        return await asyncio.to_thread(find)
     except CorruptFrameError:
         return None, MissReason.CORRUPT
     except MMCacheError as error:

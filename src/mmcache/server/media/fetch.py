@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
@@ -26,6 +27,8 @@ from mmcache.server.media.addresses import Target, public, redirected, refused, 
 Resolve = Callable[[str, int], Awaitable[list[tuple[int, str]]]]
 """Name and port → its (address family, number)s."""
 
+_NAMES = 8
+"""Names asked for at a time."""
 _RESTED = timedelta(seconds=60)
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "mmcache"}
@@ -52,10 +55,21 @@ class Fetched:
     """None where it gave none that tell every change, or does not want to be kept."""
 
 
-async def resolve(host: str, port: int) -> list[tuple[int, str]]:
-    """Ask the system. Raises `OSError`."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(family, str(address[0])) for family, _, _, _, address in found]
+class System:
+    """Asks the system, in threads of its own: a name whose servers never answer holds up nobody else's work."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_NAMES, "mmcache-names")
+
+    async def __call__(self, host: str, port: int) -> list[tuple[int, str]]:
+        """See `Resolve`. Raises `OSError`."""
+        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return [(family, str(address[0])) for family, _, _, _, address in found]
+
+    def close(self) -> None:
+        """Wait for nobody."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _socket(rules: FetchRules, address: Any) -> socket.socket:
@@ -91,16 +105,15 @@ _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 class Fetcher:
     """Fetches, under one set of rules. `ask` resolves names; tests bring their own."""
 
-    def __init__(self, rules: FetchRules, ask: Resolve = resolve, **connector: Any) -> None:
-        self.rules = rules
+    def __init__(self, rules: FetchRules, ask: Resolve | None = None) -> None:
+        self.rules, self._system = rules, System()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                resolver=_Guarded(rules, ask),
+                resolver=_Guarded(rules, ask or self._system),
                 socket_factory=partial(_socket, rules),
                 use_dns_cache=False,
                 force_close=True,
                 limit=64,
-                **connector,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -122,6 +135,7 @@ class Fetcher:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._system.close()
         await self._session.close()
 
     async def _follow(self, at: Target, known: Validators | None) -> Fetched | None:

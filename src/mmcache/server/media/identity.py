@@ -7,9 +7,7 @@ whether another tenant has had that picture decoded before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from blake3 import blake3
 
@@ -31,15 +29,13 @@ _OPTIONS = ContentOptions(max_pixels=LARGEST_PIXELS)
 _THREADS = 2
 """Pictures decoded at a time: large ones hold up one another, and nothing else."""
 
-T = TypeVar("T")
-
 
 class Digests:
     """Makes identities, for one proxy."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._threads = ThreadPoolExecutor(_THREADS, "mmcache-media")
+        self._decoding = ThreadPoolExecutor(_THREADS, "mmcache-media")
         self._seen = LocalMemo(16_384)
 
     def salt(self, tenant: str) -> bytes:
@@ -58,15 +54,12 @@ class Digests:
                 return exact
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    known = await self.in_thread(lambda: self._pixels(raw, exact, tenant))
+                    loop = asyncio.get_running_loop()
+                    known = await loop.run_in_executor(self._decoding, self._pixels, raw, exact, tenant)
             except TimeoutError:
                 return exact
             self._seen.remember(exact, known)
         return known
-
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do it off the event loop, behind few others."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def sealed(self, tenant: str, *parts: bytes) -> bytes:
         """32 bytes over all `parts`."""
@@ -74,7 +67,7 @@ class Digests:
 
     async def close(self) -> None:
         """Let go of the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._decoding.shutdown(wait=False, cancel_futures=True)
 
     def _pixels(self, raw: bytes, exact: bytes, tenant: str) -> bytes:
         try:

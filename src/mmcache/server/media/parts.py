@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,12 +82,12 @@ async def _identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Id
     assert isinstance(found.body, str)
     fetched = False
     if found.form == "base64":
-        decoded = await _off_loop(made, found.body, data_urls.decoded)
+        decoded = await _off_loop(found.body, data_urls.decoded)
     elif data_urls.is_data_url(found.body[:32]):
         if found.kind == "video" and found.body[:32].strip().lower().startswith("data:video/jpeg"):
             decoded = _frames(found.body)
         else:
-            decoded = await _off_loop(made, found.body, data_urls.read)
+            decoded = await _off_loop(found.body, data_urls.read)
     elif found.body[:8].lower().startswith(("http://", "https://")):
         decoded, fetched = await current(found.body, found.kind, asked, proxy), True
     else:
@@ -111,10 +111,8 @@ async def _identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Id
     return Identified(found.kind, identity, exact, raw, found.put(body), rewritten=True)
 
 
-async def _off_loop(made: Digests, text: str, read: Any) -> Decoded:
-    if len(text) <= INLINE_BYTES:
-        return read(text)  # type: ignore[no-any-return]
-    return await made.in_thread(lambda: read(text))
+async def _off_loop(text: str, read: Callable[[str], Decoded]) -> Decoded:
+    return read(text) if len(text) <= INLINE_BYTES else await asyncio.to_thread(read, text)
 
 
 def _label(found: Shape, decoded: Decoded) -> str:
