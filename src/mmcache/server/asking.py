@@ -42,6 +42,8 @@ class Dialect:
     gist: Callable[[Mapping[str, Any] | None], list[Any]]
     recorder: Callable[[int, bool], Recorder]
     """`recorder(choices, usage)`."""
+    meant: bool = False
+    """Whether `semantic.openai.prompt_of` reads its requests."""
 
 
 @dataclass(frozen=True)
@@ -141,19 +143,11 @@ async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored
         flaw = forbids(reply.headers)
         call.tell(Told(reply.status, reply.headers, None, flaw, None, _details(sent)))
         events, recorder = Events(), wanted.dialect.recorder(wanted.found.choices, wanted.found.usage)
-        pieces: list[bytes] = []
-        size = 0
         async for chunk in reply.chunks():
             for event in events.feed(chunk):
                 call.feed.push(event.raw)
-                if event.comment:
-                    continue
-                recorder.see(event)
-                size += len(event.raw)
-                if size <= LARGEST_BYTES:
-                    pieces.append(event.raw)
-                else:
-                    pieces.clear()
+                if not event.comment:
+                    recorder.see(event)
             await call.feed.room()
         if events.rest:  # sent on, for what reads lines may make something of it
             call.feed.push(events.rest)
@@ -162,8 +156,8 @@ async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored
         await reply.close()
     call.over = True
     took = time.perf_counter() - began
-    flaw = flaw or ("too-large" if size > LARGEST_BYTES else recorder.flaw())
-    stored = None if flaw else _stored(wanted, took, recorder.tokens, reply.headers, b"".join(pieces))
+    flaw = flaw or recorder.flaw() or ("" if call.feed.whole else "too-large")
+    stored = None if flaw else _stored(wanted, took, recorder.tokens, reply.headers, call.feed.body())
     if stored is None:
         call.forget()
     call.feed.end()

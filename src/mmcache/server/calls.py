@@ -8,27 +8,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
-from mmcache.model.errors import MMCacheError, StreamLostError, UpstreamError
+from mmcache.model.errors import MMCacheError, UpstreamError
 from mmcache.server.answers_stored import LARGEST_BYTES
 
 AHEAD_BYTES = 1 << 20
 """How far the upstream may be ahead of the fastest reader before it is read no further."""
+MOST_BYTES = 256 << 20
+"""Of all streams under way; beyond it they are passed on, but neither joined nor stored."""
+
+
+@dataclass
+class Room:
+    """Bytes that all streams under way hold together."""
+
+    most: int = MOST_BYTES
+    held: int = 0
 
 
 class Feed:
     """What a stream sent so far, for any number of readers, each at its own pace.
 
-    Kept from the first byte, so that who comes later begins at the beginning; once it is too large to be kept, what
-    every reader has is let go, nobody may come any more, and a reader who is too far behind is cut off.
+    Kept from the first byte, so that who comes later begins at the beginning, and it can be stored. Once it is too
+    large for that, or all streams are, what every reader has is let go, and nobody may come any more; a reader who is
+    too far behind is cut off.
     """
 
-    def __init__(self, largest_bytes: int = LARGEST_BYTES, ahead_bytes: int = AHEAD_BYTES) -> None:
+    def __init__(
+        self, room: Room | None = None, largest_bytes: int = LARGEST_BYTES, ahead_bytes: int = AHEAD_BYTES
+    ) -> None:
         self._pieces: list[bytes] = []
         self._first = 0
         """Number of the first piece that is still here."""
         self._held = self._sent = 0
+        self._room = room or Room()
         self._largest, self._ahead = largest_bytes, ahead_bytes
         self._readers: set[Reader] = set()
         self._moved = asyncio.Event()
@@ -41,31 +56,50 @@ class Feed:
         """Whether it is still here from its first byte."""
         return self._first == 0
 
+    def body(self) -> bytes:
+        """All of it, without the comments that kept it alive."""
+        return b"".join(piece for piece in self._pieces if piece[:1] != b":")
+
     def push(self, piece: bytes) -> None:
         """One more."""
         self._pieces.append(piece)
-        self._held += len(piece)
+        self._count(len(piece))
         self._sent += len(piece)
-        while self._held > self._largest and self._pieces:
+        while self._held > self._largest:
             self._let_go()
+        if self._room.held > self._room.most:
+            read = min((reader.place for reader in self._readers), default=self._first + len(self._pieces))
+            while self._first < read:
+                self._let_go()
         self._tell()
+
+    def _count(self, size: int) -> None:
+        self._held += size
+        self._room.held += size
 
     def _let_go(self) -> None:
         """The first piece; who has not read it is cut off."""
         for reader in [reader for reader in self._readers if reader.place <= self._first]:
             reader.lost = True
             self._readers.discard(reader)
-        self._held -= len(self._pieces.pop(0))
+        self._count(-len(self._pieces.pop(0)))
         self._first += 1
 
     def end(self, error: MMCacheError | None = None) -> None:
         """No more. error: it broke off."""
         self.ended, self.error = True, error
         self._tell()
+        self._close()
 
     def _tell(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
+
+    def _close(self) -> None:
+        """Nothing more comes, and nobody reads: what is here goes with the call."""
+        if self.ended and not self._readers:
+            self._room.held -= self._held
+            self._held = 0
 
     async def room(self) -> None:
         """Wait until the fastest reader has caught up; at once while there is none."""
@@ -84,7 +118,7 @@ class Feed:
         """Its next one; None at the end. Raises what the stream ended with."""
         while True:
             if reader.lost:
-                raise StreamLostError("this reader is too slow: its stream was let go; ask again")
+                raise UpstreamError("this reader is too slow: its stream was let go; ask again", code="slow-reader")
             if (at := reader.place - self._first) < len(self._pieces):
                 piece = self._pieces[at]
                 reader.place += 1
@@ -101,6 +135,7 @@ class Feed:
         """It reads no more."""
         self._readers.discard(reader)
         self._read.set()
+        self._close()
 
 
 class Reader:
@@ -143,13 +178,13 @@ class Reader:
 class Call:
     """One call of the upstream under way."""
 
-    def __init__(self, forget: Callable[[Call], None]) -> None:
+    def __init__(self, forget: Callable[[Call], None], room: Room) -> None:
         self._forget = forget
         self.waiting = 0
         self.task: asyncio.Task[None] | None = None
         self.answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         """What the call says first: a whole answer, or the head of a stream."""
-        self.feed = Feed()
+        self.feed = Feed(room)
         """Of a stream."""
         self.over = False
         """The upstream has said all: from here on nobody need wait for it to go on."""
@@ -186,6 +221,7 @@ class Calls:
     def __init__(self) -> None:
         self._under_way: dict[Any, Call] = {}
         self._all: dict[asyncio.Task[None], Call] = {}
+        self._room = Room()
 
     def find(self, key: Any) -> Call | None:
         """The one under way for `key` that may still be joined."""
@@ -199,7 +235,7 @@ class Calls:
             if key is not None and self._under_way.get(key) is call:
                 del self._under_way[key]
 
-        call = Call(forget)
+        call = Call(forget, self._room)
         if key is not None:
             self._under_way[key] = call
         task = asyncio.get_running_loop().create_task(self._run(call, run))

@@ -10,4 +10,6 @@ from mmcache.server.recording import ChatRecorder
 from mmcache.server.reuse import Reuse
 
 PATH = "/v1/chat/completions"
-ROUTES: dict[tuple[str, str], Route] = {("POST", PATH): Reuse(Dialect(PATH, chat, flaw, tokens, gist, ChatRecorder))}
+ROUTES: dict[tuple[str, str], Route] = {
+    ("POST", PATH): Reuse(Dialect(PATH, chat, flaw, tokens, gist, ChatRecorder, meant=True))
+}

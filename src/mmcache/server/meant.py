@@ -44,7 +44,7 @@ def allowed(rules: RouteRules, cache: Cache) -> bool:
 async def prompt(wanted: Wanted) -> Prompt | None:
     """The request as a prompt whose parts are all known, with media as its identity describes it; None = there is none,
     and only the very same request may be answered alike."""
-    if wanted.found.form != "json":
+    if wanted.found.form != "json" or not wanted.dialect.meant:
         return None
     request = dict(wanted.request)
     if wanted.media:

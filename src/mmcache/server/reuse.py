@@ -17,7 +17,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from blake3 import blake3
 
@@ -38,7 +38,12 @@ from mmcache.server.limits import parse
 from mmcache.server.media.parts import Unknown, all_identified
 from mmcache.server.recording import Events, Recorder
 
+if TYPE_CHECKING:
+    from mmcache.server.config import ServerSettings
+
 _SAID_WHEN_REFUSED = frozenset((b"content-type", b"retry-after"))
+_OF_THE_KEY = frozenset((401, 403, 429))
+"""Statuses that the upstream may have meant for one caller alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class Reuse:
         parts: Any = await all_identified([one.part for one in found.media], asked, proxy) if found.media else []
         if isinstance(parts, Unknown):
             raise BypassedError(parts.reason)
-        signature = _signed(proxy, self._dialect.path, found.form, found.model)
+        signature = _signed(proxy.settings, self._dialect.path, found.form)
         scope = cache.scopes.of(signature, asked.tenant, cache.namespace)
         try:
             told = found.key_bytes([one.identity for one in parts])
@@ -118,7 +123,7 @@ class Reuse:
         prompt = None if _check_due(wanted) else await meant.prompt(wanted)
         if prompt is None:
             return None
-        signature = _signed(wanted.proxy, self._dialect.path, "meant", wanted.found.model)
+        signature = _signed(wanted.proxy.settings, self._dialect.path, "meant", wanted.found.model)
 
         async def run(call: Call) -> None:
             async def compute() -> Told:
@@ -148,6 +153,10 @@ async def _asked(
     if call is None:
         call = calls.begin(key, run)
     told: Told = await call.head()
+    if joined and told.status in _OF_THE_KEY:  # another caller's key may be a better one
+        call.left()
+        call, joined = calls.begin(None, run), False
+        told = await call.head()
     body: Any = told.body
     if body is None:
         body = call.feed.reader(call.left)
@@ -312,13 +321,15 @@ def _uncached() -> ProxyError:
 # Keys -------------------------------------------------------------------------------------------------------------
 
 
-def _signed(proxy: Proxy, path: str, form: str, model: str) -> Signature:
-    settings = proxy.settings
-    return _signature(path, form, model, settings.version, f"{settings.kind} {settings.upstream}")
-
-
 @lru_cache(1024)
 def _signature(path: str, form: str, model: str, version: str, upstream: str) -> Signature:
     return Signature(
         model_version=json.dumps([model, version]), function=f"{path} {form}", device=upstream, modality="answer"
     )
+
+
+def _signed(settings: ServerSettings, path: str, form: str, model: str = "") -> Signature:
+    """Who answers. model: where it is not in the key's digest already, for callers may name many."""
+    scheme, _, address = settings.upstream.rpartition("://")
+    upstream = f"{settings.kind} {scheme}://{address.rpartition('@')[2]}"
+    return _signature(path, form, model, settings.version, upstream)

@@ -187,14 +187,28 @@ async def test_all_hear_that_the_upstream_broke_off(world: World) -> None:
 
 async def test_an_error_is_shared_by_who_asked_meanwhile(world: World) -> None:
     gate = asyncio.Event()
-    world.upstream.reply = lambda: whole({"error": {}}, gate, status=429, retry_after="3", x_request_id="r")
+    world.upstream.reply = lambda: whole({"error": {}}, gate, status=503, retry_after="3", x_request_id="r")
     asking = [asyncio.ensure_future(world.ask(CHAT)) for _ in range(2)]
     await settled()
     gate.set()
     first, second = await asyncio.gather(*asking)
-    assert first.status == second.status == 429
+    assert first.status == second.status == 503
+    assert world.upstream.calls == 1
     assert second.verdict.outcome == "miss"
     assert sorted(second.headers) == [(b"content-type", b"application/json"), (b"retry-after", b"3")]
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+async def test_what_was_meant_for_one_key_is_told_to_no_other(world: World, status: int) -> None:
+    gate = asyncio.Event()
+    world.upstream.reply = lambda: whole({"error": {}}, gate, status=status)
+    asking = [asyncio.ensure_future(world.ask(CHAT)) for _ in range(2)]
+    await settled()
+    world.upstream.reply = lambda: whole(completion())
+    gate.set()
+    first, second = await asyncio.gather(*asking)
+    assert (first.status, second.status) == (status, 200)
+    assert second.verdict.outcome == "miss"
 
 
 # What the request says ---------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.server.chat_world import CHAT, DONE, World, chunk, events, settled, stream, whole
 
-from mmcache.model.errors import StreamLostError, UpstreamError
+from mmcache.model.errors import UpstreamError
 from mmcache.server.answers_stored import events_of
-from mmcache.server.calls import Feed
+from mmcache.server.calls import Feed, Room
 from mmcache.server.chat import PATH, ROUTES
 from mmcache.server.config import RouteRules
 from mmcache.server.exchange import Answered
@@ -279,14 +279,39 @@ async def test_a_feed_is_bounded() -> None:
         feed.push(b"%d234" % number)
         assert await anext(fast) == b"%d234" % number
     assert not feed.whole
-    with pytest.raises(StreamLostError):
+    with pytest.raises(UpstreamError, match="too slow"):
         await anext(slow)
-    with pytest.raises(StreamLostError):
+    with pytest.raises(UpstreamError, match="too slow"):
         await anext(feed.reader(lambda: None))
     feed.end()
     with pytest.raises(StopAsyncIteration):
         await anext(fast)
     assert left == ["slow", "fast"]
+
+
+async def test_all_feeds_together_are_bounded() -> None:
+    room = Room(most=10)
+    one, other = Feed(room), Feed(room)
+    reader = one.reader(lambda: None)
+    one.push(b"123456")
+    other.push(b"123456")  # nobody reads it: let go
+    assert (one.whole, other.whole, room.held) == (True, False, 6)
+    one.push(b"123456")  # unread as yet: kept
+    assert (one.whole, room.held) == (True, 12)
+    assert [await anext(reader), await anext(reader)] == [b"123456"] * 2
+    one.push(b"1")
+    assert (one.whole, await anext(reader), room.held) == (False, b"1", 1)
+    other.end()
+    one.end()
+    reader.close()
+    assert room.held == 0
+
+
+async def test_what_is_too_large_is_passed_on_and_not_kept(world: World) -> None:
+    world.upstream.reply = lambda: events(stream(*["x" * (1 << 20)] * 17))
+    assert len((await world.read(ASKED))[1]) > 17 << 20
+    world.upstream.reply = lambda: events(TOLD)
+    assert (await world.read(ASKED))[0] == "miss absent"
 
 
 async def test_the_upstream_waits_for_the_fastest_reader_alone() -> None:

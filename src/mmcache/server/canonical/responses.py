@@ -8,6 +8,7 @@ from mmcache.server.canonical.chat import medium, text_part
 from mmcache.server.canonical.fields import check_tools, deterministic, flag, model_of, only, read_fields
 from mmcache.server.canonical.request import Bypass, Canonical, Media, Place, RefusedError
 from mmcache.server.canonical.responses_fields import (
+    INCLUDED,
     ITEMS,
     RESPONSES,
     STREAM_OPTIONS,
@@ -40,6 +41,7 @@ def _responses(request: Any, sampled: bool, tools: bool) -> Canonical:
     check_tools(fields.get("tools"), tools, TOOL_KINDS, TOOL_REASONS)
     if not (sampled or deterministic(request)):
         raise RefusedError("not-deterministic")
+    check_include(fields.get("include"))
     if (options := fields.get("stream_options")) is not None:
         if not isinstance(options, dict):
             raise RefusedError("malformed")
@@ -52,6 +54,12 @@ def _responses(request: Any, sampled: bool, tools: bool) -> Canonical:
         raise RefusedError("malformed")
     tree = [model, given, fields]
     return Canonical(model, "sse" if streamed else "json", 1, False, tree, tuple(media))
+
+
+def check_include(include: Any) -> None:
+    """What is said again of the input has its form, not its content alone. Raises `RefusedError`."""
+    if include is not None and not (isinstance(include, list) and all(one in INCLUDED for one in include)):
+        raise RefusedError("include")
 
 
 def _item(item: Any, place: Place, media: list[Media]) -> dict[str, Any]:

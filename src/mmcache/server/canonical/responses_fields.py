@@ -71,7 +71,7 @@ RESPONSES: Final[dict[str, Field]] = {
     "chat_template_kwargs": Field(by_name, NULL),
     "mm_processor_kwargs": Field(by_name, NULL),
     "media_io_kwargs": Field(by_name, NULL),
-    "enable_response_messages": KEPT,
+    "enable_response_messages": bypasses("include", False),
     "cache_salt": OPTIONAL,
     "request_id": KEPT,
     "priority": DROPPED,
@@ -114,3 +114,5 @@ TOOL_REASONS: Final = {
     "namespace": "tool-search",
 }
 STREAM_OPTIONS: Final = frozenset(("include_obfuscation",))
+INCLUDED: Final = ("message.output_text.logprobs", "reasoning.encrypted_content")
+"""Of `include`."""
