@@ -43,6 +43,7 @@ def serve(
     try:
         from mmcache.server import drain
         from mmcache.server.app import build
+        from mmcache.server.meant import semantic_for
         from mmcache.server.upstream_http import HttpUpstream
     except ModuleNotFoundError as error:
         raise SettingsError(f"the proxy needs {error.name}: pip install 'mmcache[server]'") from error
@@ -61,7 +62,7 @@ def serve(
     server = found.server
     listening = drain.listen(server.host, server.port)
     place = _address(server.host, listening.getsockname()[1])
-    options: dict[str, Any] = {"root": default_root()} | dict(found.cache)
+    options: dict[str, Any] = {"root": default_root(), "semantic": semantic_for(server)} | dict(found.cache)
     with listening, Cache(**options) as cache:
         journal = Journal(as_json=speak.json, on=server.access_log)
         frame = build(Proxy(cache, HttpUpstream(server), server), journal=journal, reload=settings)
