@@ -16,7 +16,7 @@ from tests.unit.server.test_media_plain import NOT_PLAIN, PLAIN
 from mmcache import Cache
 from mmcache.model.errors import InvalidInputError
 from mmcache.server.exchange import Asked, Proxy
-from mmcache.server.media import identity
+from mmcache.server.media import data_urls, identity
 from mmcache.server.media.parts import Identified, Unknown, all_identified, identified
 
 PICTURE = pixels()
@@ -270,12 +270,32 @@ async def test_a_picture_seen_before_is_not_decoded_again(world: Proxy, monkeypa
     assert (await known(image(detail="low"), world)).exact == first.exact
 
 
+async def test_base64_spelt_as_before_is_not_decoded_again(world: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = await known(image(), world)
+
+    def decode(text: str) -> Any:
+        raise AssertionError("decoded again")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(data_urls, "read", decode)
+        again = await known(image() | {"uuid": "x"}, world)
+        for other in (image(detail="low"), image(mime="image/jpeg"), image(BMP)):
+            with pytest.raises(AssertionError):
+                await identified(other, ASKED, world)
+        for request in (asked(tenant="bob"), asked(identity="bytes")):
+            with pytest.raises(AssertionError):
+                await identified(image(), request, world)
+    assert (again.identity, again.exact, again.part, again.size) == (first.identity, first.exact, image(), len(PNG))
+    assert (await known(image(), world)).raw == PNG
+
+
 async def test_who_waits_too_long_for_pixels_is_known_by_bytes(world: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = await known(image(), world)
-    monkeypatch.setattr(identity, "PATIENCE_SECONDS", 0.0)
-    late = await known(image(BMP), world)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(identity, "PATIENCE_SECONDS", 0.0)
+        late = await known(image(BMP), world)
     assert late.identity != usual.identity
-    assert late.exact != usual.exact
+    assert (await known(image(BMP), world)).identity == usual.identity  # and only this once
 
 
 async def test_a_decoder_that_refuses_costs_a_hit_and_nothing_else(

@@ -37,6 +37,7 @@ class Digests:
         self._cache = cache
         self._decoding = ThreadPoolExecutor(_THREADS, "mmcache-media")
         self._seen = LocalMemo(16_384)
+        self._texts = LocalMemo(16_384)
 
     def salt(self, tenant: str) -> bytes:
         """32 bytes, the tenant's."""
@@ -46,20 +47,34 @@ class Digests:
         """32 bytes: of `kind` and exactly these bytes."""
         return blake3(framed("media bytes", kind.encode()), key=self.salt(tenant)).update(raw).digest()
 
-    async def content(self, raw: bytes, exact: bytes, tenant: str) -> bytes:
-        """Of a picture: bytes that are equal for equal pixels, or just `exact`."""
+    def text(self, tenant: str, body: str, *labels: str) -> bytes:
+        """32 bytes: of a body as it is spelt, and all that its identity depends on besides."""
+        head = framed("media text", *(label.encode() for label in labels))
+        return blake3(head, key=self.salt(tenant)).update(body.encode()).digest()
+
+    def known(self, text: bytes) -> tuple[bytes, bytes, int] | None:
+        """What was learned of a body in plain spelling: its identity, its exact digest, its decoded size."""
+        held = self._texts.recall(text)
+        return None if held is None else (held[:32], held[32:64], int.from_bytes(held[64:], "big"))
+
+    def learn(self, text: bytes, identity: bytes, exact: bytes, size: int) -> None:
+        """Keep it."""
+        self._texts.remember(text, identity + exact + size.to_bytes(8, "big"))
+
+    async def content(self, raw: bytes, exact: bytes, tenant: str) -> tuple[bytes, bool]:
+        """Of a picture: bytes that are equal for equal pixels, or just `exact`; and whether that is its last word."""
         known = self._seen.recall(exact)
         if known is None:
             if not settled(raw):
-                return exact
+                return exact, True
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     loop = asyncio.get_running_loop()
                     known = await loop.run_in_executor(self._decoding, self._pixels, raw, exact, tenant)
             except TimeoutError:
-                return exact
+                return exact, False
             self._seen.remember(exact, known)
-        return known
+        return known, True
 
     def sealed(self, tenant: str, *parts: bytes) -> bytes:
         """32 bytes over all `parts`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -33,13 +33,20 @@ class Identified:
     or bytes, by the rules), its `detail`, `format`, label and file name. Keyed with the tenant's salt."""
     exact: bytes
     """32 bytes: of its kind and exact bytes, whatever the rules say. Keyed with the tenant's salt."""
-    raw: bytes = field(repr=False)
-    """The decoded file."""
+    size: int
+    """Bytes of the decoded file."""
     part: Mapping[str, Any] = field(repr=False)
     """What must be sent upstream in its place, so that the model sees what the key says: an address became the bytes
     that we fetched, an odd spelling of base64 the plain one, and a caller's `uuid` is left out."""
+    read: Callable[[], bytes] = field(repr=False, compare=False)
+    """Gives the decoded file; decodes it, where it was known without."""
     rewritten: bool = False
     """Whether `part` is another one than was given."""
+
+    @property
+    def raw(self) -> bytes:
+        """The decoded file."""
+        return self.read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ async def all_identified(parts: Sequence[Mapping[str, Any]], asked: Asked, proxy
             if isinstance(one, Unknown):
                 return one
             found.append(one)
-        if sum(len(one.raw) for one in found) > asked.rules.largest_body_bytes:
+        if sum(one.size for one in found) > asked.rules.largest_body_bytes:
             return Unknown("too-many-parts")  # fetched ones
     return found
 
@@ -79,40 +86,40 @@ async def _identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Id
     found, made = shape(part), digests(proxy)
     if found.form == "tensors":
         return _tensors(part, found, asked, made)
-    assert isinstance(found.body, str)
-    fetched = False
-    if found.form == "base64":
-        decoded = await _off_loop(found.body, data_urls.decoded)
-    elif data_urls.is_data_url(found.body[:32]):
-        if found.kind == "video" and found.body[:32].strip().lower().startswith("data:video/jpeg"):
-            decoded = _frames(found.body)
-        else:
-            decoded = await _off_loop(found.body, data_urls.read)
-    elif found.body[:8].lower().startswith(("http://", "https://")):
-        decoded, fetched = await current(found.body, found.kind, asked, proxy), True
-    else:
+    body = found.body
+    assert isinstance(body, str)
+    if found.form == "url" and body[:8].lower().startswith(("http://", "https://")):
+        decoded = await current(body, found.kind, asked, proxy)
+        return (await _from_bytes(found, decoded, asked, made))[0]
+    if found.form == "url" and not data_urls.is_data_url(body[:32]):
         raise UnknownPartError("unknown-part")
-    raw, rewritten = decoded.data, found.named or fetched or not decoded.plain
+    read = data_urls.decoded if found.form == "base64" else _frames if _is_frames(found.kind, body) else data_urls.read
+    text = made.text(asked.tenant, body, found.kind, found.form, asked.rules.identity, *found.labels)
+    if (known := made.known(text)) is not None:  # decoding base64 takes twenty times as long as hashing it
+        identity, exact, size = known
+        given = found.put(body) if found.named else part
+        return Identified(found.kind, identity, exact, size, given, lambda: read(body).data, found.named)
+    decoded = read(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(read, body)
+    one, lasting = await _from_bytes(found, decoded, asked, made)
+    if not decoded.plain:
+        return one
+    if lasting:
+        made.learn(text, one.identity, one.exact, one.size)
+    return replace(one, part=found.put(body) if found.named else part, rewritten=found.named)
+
+
+async def _from_bytes(found: Shape, decoded: Decoded, asked: Asked, made: Digests) -> tuple[Identified, bool]:
+    """What was decoded, in its plain form; and whether it will be known by the same identity for ever."""
+    raw = decoded.data
     exact = made.exact(found.kind, raw, asked.tenant)
-    content = exact
+    content, lasting = exact, True
     if found.kind == "image" and asked.rules.identity == "pixels":
-        content = await made.content(raw, exact, asked.tenant)
-    label = _label(found, decoded)
-    parts = [text.encode() for text in (found.kind, label, *found.labels)]
+        content, lasting = await made.content(raw, exact, asked.tenant)
+    parts = [text.encode() for text in (found.kind, _label(found, decoded), *found.labels)]
     identity = made.sealed(asked.tenant, content, *parts)
-    if not rewritten:
-        return Identified(found.kind, identity, exact, raw, part)
-    if decoded.plain and not fetched:
-        body = found.body
-    elif found.form == "base64":
-        body = data_urls.encoded(raw)
-    else:
-        body = data_urls.data_url(decoded.mime + decoded.parameters, raw)
-    return Identified(found.kind, identity, exact, raw, found.put(body), rewritten=True)
-
-
-async def _off_loop(text: str, read: Callable[[str], Decoded]) -> Decoded:
-    return read(text) if len(text) <= INLINE_BYTES else await asyncio.to_thread(read, text)
+    mime = decoded.mime + decoded.parameters
+    body = "" if decoded.plain else data_urls.encoded(raw) if found.form == "base64" else data_urls.data_url(mime, raw)
+    return Identified(found.kind, identity, exact, len(raw), found.put(body), lambda: raw, rewritten=True), lasting
 
 
 def _label(found: Shape, decoded: Decoded) -> str:
@@ -123,6 +130,10 @@ def _label(found: Shape, decoded: Decoded) -> str:
         if kind in ("", "image"):
             return ""
     return decoded.mime + decoded.parameters
+
+
+def _is_frames(kind: Kind, url: str) -> bool:
+    return kind == "video" and url[:32].strip().lower().startswith("data:video/jpeg")
 
 
 def _frames(url: str) -> Decoded:
@@ -148,7 +159,8 @@ def _tensors(part: Mapping[str, Any], found: Shape, asked: Asked, made: Digests)
     exact = made.exact("embeds", raw, asked.tenant)
     named = type(found.body).__name__ if isinstance(found.body, str) else "mapping"
     identity = made.sealed(asked.tenant, exact, b"embeds", named.encode(), *(text.encode() for text in found.labels))
-    return Identified("embeds", identity, exact, raw, found.put("") if found.named else part, rewritten=found.named)
+    given = found.put("") if found.named else part
+    return Identified("embeds", identity, exact, len(raw), given, lambda: raw, rewritten=found.named)
 
 
 def _plainly(text: str) -> bytes:
