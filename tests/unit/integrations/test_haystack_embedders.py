@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")  # nothing leaves this machine
 pytest.importorskip("haystack")
 
 from haystack import Document, Pipeline, component, default_to_dict
