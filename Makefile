@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 BUILT  := pyproject.toml setup.py constraints.txt $(wildcard src/mmcache/*/*.c)
 
-.PHONY: help setup demo demo-cluster test test-all lint types imports examples lab-assets bench docs clean
+VLLM   := .venv-vllm
+
+.PHONY: help setup demo demo-cluster test test-all vllm-venv test-vllm lint types imports examples lab-assets bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +62,18 @@ test: lint types imports docs  ## everything that is quick: under 15 minutes on 
 test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real models, every lab table
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
+$(VLLM)/.ready: requirements/vllm.txt requirements/vllm-peers.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/vllm.txt
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/vllm-peers.txt -e .
+	touch $@
+
+vllm-venv: $(VLLM)/.ready  ## an environment with vLLM for CPUs, 3.5 GB: .venv-vllm
+
+test-vllm: $(VLLM)/.ready  ## the encoder-cache connector in real engines
+	$(VLLM)/bin/python -m pytest -W ignore tests/vllm
+
 lab-assets: $(VENV)/.test-ready  ## fetches what some tables read: npm and Debian packages, by exact hash
 	$(BIN)/python -m mmcache.lab.fetch
 
@@ -72,4 +86,4 @@ bench: lab-assets  ## fills docs/results
 	$(BIN)/mmcache demo --results docs/results
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) build dist .mypy_cache .ruff_cache .hypothesis
