@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.server.batch_world import ModelUpstream, asks, proxied, told
+from tests.unit.server.batch_world import ModelUpstream, asks, proxied, settled, told
 
 from mmcache import Cache
 from mmcache.server.embeddings import ROUTE
@@ -46,7 +46,7 @@ def test_one_after_another(requests: list[dict[str, Any]], kind: str) -> None:
         used = 0
         for request in requests:
             before = len(upstream.seen)
-            answered = asyncio.run(ROUTE(asks(request), proxy))
+            answered = asyncio.run(settled(proxy, ROUTE(asks(request), proxy)))
             found, whole = told(answered), ModelUpstream().answered("/v1/embeddings", request)
             assert found["data"] == whole["data"]
             assert (found["model"], found["object"]) == (whole["model"], "list")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from mmcache.lookup import Lookup
 from mmcache.model.errors import ProxyError
@@ -23,7 +23,6 @@ from mmcache.server.batch_sending import Body, Odd, Read, Received, passed_on, r
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
 from mmcache.server.memoised import Memo
 
-T = TypeVar("T")
 Outcome = Literal["hit", "miss", "partial"]
 Value = tuple[Any, ...]
 """What is stored of an item; immutable all through, so that hits share one object. Ends with tokens (-1 = unknown:
@@ -86,25 +85,42 @@ class State:
     """What is kept between requests."""
 
     memo: Memo = field(default_factory=Memo)
-    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @staticmethod
     def of(proxy: Proxy) -> State:
         """The proxy's."""
         found: State | None = proxy.kept.get("batches")
-        return found if found is not None else proxy.kept.setdefault("batches", State())
+        if found is None:
+            found = proxy.kept["batches"] = State()
+            proxy.closers.append(found.end)
+        return found
 
-    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it to its end, also when the client that wanted it first has gone: others may wait for it."""
-        task = asyncio.ensure_future(work)
+    async def finish(self, work: Coroutine[Any, Any, Answered], early: asyncio.Future[Answered]) -> Answered:
+        """Do it to its end, also when the client that wanted it first has gone: others may wait for it. early: done as
+        soon as the answer is known, while it is still being stored."""
+        task = asyncio.ensure_future(_told(work, early))
         self.tasks.add(task)
-        task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        task.add_done_callback(self.tasks.discard)
+        return await early
 
-    def _done(self, task: Any) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # it was told to whoever still waited
+    async def end(self) -> None:
+        """Store what is under way."""
+        while self.tasks:
+            await asyncio.wait(self.tasks)
+
+
+async def _told(work: Coroutine[Any, Any, Answered], early: asyncio.Future[Answered]) -> None:
+    try:
+        answered = await work
+    except BaseException as error:
+        if not early.done():  # its client waits
+            early.set_exception(error)
+        if not isinstance(error, Exception):
+            raise
+    else:
+        if not early.done():
+            early.set_result(answered)
 
 
 async def answer(asked: Asked, proxy: Proxy, batch: Batch) -> Answered:
@@ -120,10 +136,10 @@ async def answer(asked: Asked, proxy: Proxy, batch: Batch) -> Answered:
     if asked.directives.only_if_cached and work.missing:
         raise ProxyError("only-if-cached: not all of it is stored", status=504, code="only-if-cached")
     if asked.rules.mode == "shadow" or proxy.cache.mode == "shadow" or (work.held and proxy.cache.answers.check_due()):
-        return await State.of(proxy).finish(work.compare())
+        return await State.of(proxy).finish(work.compare(), work.early)
     if not work.missing:
         return work.hit()
-    return await State.of(proxy).finish(work.fill())
+    return await State.of(proxy).finish(work.fill(), work.early)
 
 
 @dataclass(slots=True)
@@ -148,6 +164,7 @@ class _Work:
         self.reason: MissReason | str = ""
         self.calls: list[_Call] = []
         self.since: float | None = None
+        self.early: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         directives, now = asked.directives, proxy.cache.clock.wall()
         if directives.no_cache:
             self.since = now
@@ -194,7 +211,10 @@ class _Work:
                     raise BypassedError("odd-reply")
         except _RefusedReply as refused:
             return self._pass_on(refused)
-        values = self.held | made
+        return self._answered(made)
+
+    def _answered(self, made: Mapping[Key, Value]) -> Answered:
+        values = {**self.held, **made}
         joined = len(made) - len({self.batch.keys[place] for call in self.calls for place in call.places})
         # Who only waited for another caller's request was not let in by the upstream itself, so must be as for a hit.
         outcome: Outcome = "partial" if self.held else "miss" if self.calls else "hit"
@@ -221,7 +241,12 @@ class _Work:
         places = [item.place for item in items]
         call = await self._ask(places)
         self.calls.append(call)
-        return list(call.read.values)
+        values = list(call.read.values)
+        whole = len(items) == len(self.missing) and self.batch.fit([*self.held.values(), *values])
+        if whole and not self.early.done():
+            self.early.set_result(self._answered({i.key: value for i, value in zip(items, values, strict=True)}))
+            await asyncio.sleep(0)  # it is sent now, and stored then
+        return values
 
     async def _ask(self, places: list[int]) -> _Call:
         """Raises `_RefusedReply`, and `BypassedError` where only a part was asked for and the reply makes no sense."""

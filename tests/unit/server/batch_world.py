@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import numpy as np
 from blake3 import blake3
 
 from mmcache import Cache
+from mmcache.server.batches import State
 from mmcache.server.config import RouteRules, ServerSettings
 from mmcache.server.exchange import Answered, Asked, Directives, Headers, Proxy
 
@@ -144,6 +145,14 @@ def asks(
 def told(answered: Answered) -> Any:
     assert isinstance(answered.body, bytes)
     return json.loads(answered.body)
+
+
+async def settled(proxy: Proxy, answering: Awaitable[Answered]) -> Answered:
+    """What it answers; and what it stores is stored."""
+    try:
+        return await answering
+    finally:
+        await State.of(proxy).end()
 
 
 def outcome(answered: Answered) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.server.batch_world import ModelUpstream, asks, outcome, proxied, told, vector
+from tests.unit.server.batch_world import ModelUpstream, asks, outcome, proxied, settled, told, vector
 
 from mmcache import Cache
 from mmcache.model.errors import ProxyError
@@ -25,7 +25,7 @@ def world() -> Iterator[tuple[Cache, Proxy, ModelUpstream]]:
 
 
 def ask(proxy: Proxy, body: Any, **options: Any) -> Answered:
-    return asyncio.run(ROUTE(asks(body, **options), proxy))
+    return asyncio.run(settled(proxy, ROUTE(asks(body, **options), proxy)))
 
 
 def numbers(answered: Answered) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.server.batch_world import ModelUpstream, asks, outcome, pack, proxied, told, vector
+from tests.unit.server.batch_world import ModelUpstream, asks, outcome, pack, proxied, settled, told, vector
 
 from mmcache import Cache
 from mmcache.server.batches import State
@@ -19,7 +19,7 @@ from mmcache.server.exchange import Answered, Directives, Proxy
 
 
 def ask(proxy: Proxy, body: Any, **options: Any) -> Answered:
-    return asyncio.run(ROUTE(asks(body, **options), proxy))
+    return asyncio.run(settled(proxy, ROUTE(asks(body, **options), proxy)))
 
 
 def first(answered: Answered) -> Any:

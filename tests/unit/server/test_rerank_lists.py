@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.server.batch_world import ModelUpstream, asks, outcome, proxied, told
+from tests.unit.server.batch_world import ModelUpstream, asks, outcome, proxied, settled, told
 
 from mmcache import Cache
 from mmcache.server.config import RouteRules
@@ -21,7 +21,7 @@ PAIRS = RouteRules(pairs=True)
 
 def ask(proxy: Proxy, body: Any, path: str = "/v1/rerank", rules: RouteRules = RouteRules()) -> Answered:  # noqa: B008
     route = SCORE if path.endswith("score") else RERANK
-    return asyncio.run(route(asks(body, path, rules=rules), proxy))
+    return asyncio.run(settled(proxy, route(asks(body, path, rules=rules), proxy)))
 
 
 def ranking(*documents: str, **more: Any) -> dict[str, Any]:
