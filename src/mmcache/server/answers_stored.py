@@ -144,12 +144,17 @@ def events_of(body: bytes) -> Iterator[bytes]:
         start = end + 2
 
 
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none of anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def gist(answer: Mapping[str, Any] | None) -> list[Any]:
     """What it says, without ids and times: of each choice its words and its calls of tools."""
     found: list[Any] = []
-    for choice in (answer or {}).get("choices") or ():
+    for choice in objects((answer or {}).get("choices")):
         message = choice.get("message") or {}
-        calls = [call.get("function") or call.get("custom") for call in message.get("tool_calls") or ()]
+        calls = [(call.get("function") or call.get("custom")) for call in objects(message.get("tool_calls"))]
         found.append([choice.get("index"), message.get("content") or "", calls, message.get("function_call")])
     return found
 

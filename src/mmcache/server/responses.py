@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmcache.server.answers_stored import read_object, tokens
+from mmcache.server.answers_stored import objects, read_object, tokens
 from mmcache.server.asking import Dialect
 from mmcache.server.canonical.responses import responses
 from mmcache.server.exchange import Route
@@ -56,9 +56,9 @@ def _item_flaw(item: Any) -> str:
 def gist(answer: Mapping[str, Any] | None) -> list[Any]:
     """What it says, without ids and times."""
     found: list[Any] = []
-    for item in (answer or {}).get("output") or ():
+    for item in objects((answer or {}).get("output")):
         if item.get("type") == "message":
-            found.append(["message", [part.get("text") for part in item.get("content") or ()]])
+            found.append(["message", [part.get("text") for part in objects(item.get("content"))]])
         elif item.get("type") != "reasoning":
             found.append([item.get("type"), item.get("name"), item.get("arguments"), item.get("input")])
     return found

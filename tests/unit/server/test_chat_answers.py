@@ -318,6 +318,55 @@ async def test_one_answer_for_all_processes(tmp_path: Any) -> None:
     assert (outcome, json.loads(body)) == ("hit", completion())
 
 
+async def test_processes_share_one_call(tmp_path: Any) -> None:
+    """Two caches on one folder, as two processes have them."""
+    gate = asyncio.Event()
+    one, other = (
+        World(ROUTES["POST", PATH], PATH, lambda: whole(completion(), gate), root=tmp_path, secret=b"s" * 32)
+        for _ in range(2)
+    )
+    with one.cache, other.cache:
+        first = asyncio.ensure_future(one.read(CHAT))
+        while not one.upstream.calls:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(other.read(CHAT))
+        while "reuse.calls" not in other.proxy.kept:
+            await asyncio.sleep(0)
+        gate.set()
+        assert (await first)[0] == "miss absent"
+        assert (await second)[0] == "hit"
+    assert (one.upstream.calls, other.upstream.calls) == (1, 0)
+
+
+async def test_who_is_gone_frees_the_others(tmp_path: Any) -> None:
+    gate = asyncio.Event()
+    one, other = (
+        World(ROUTES["POST", PATH], PATH, lambda: whole(completion(), gate), root=tmp_path, secret=b"s" * 32)
+        for _ in range(2)
+    )
+    with one.cache, other.cache:
+        first = asyncio.ensure_future(one.read(CHAT))
+        while not one.upstream.calls:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(other.read(CHAT))
+        while "reuse.calls" not in other.proxy.kept:
+            await asyncio.sleep(0)
+        first.cancel()
+        gate.set()
+        assert (await second)[0] == "miss absent"
+    assert other.upstream.calls == 1
+
+
+@pytest.mark.parametrize("calls", [7, [7], {"a": 1}, [{"function": 7}], None])
+async def test_odd_answers_are_compared_too(world: World, calls: Any) -> None:
+    choice = {"index": 0, "message": {"content": 5, "tool_calls": calls}, "finish_reason": "stop"}
+    world.upstream.reply = lambda: whole(completion(choices=[choice]))
+    for _ in range(2):
+        assert (await world.ask(CHAT, rules=RouteRules(mode="shadow"))).status == 200
+        await world.idle()
+    assert world.compared == [True]
+
+
 def test_judged_by_what_they_say() -> None:
     def stored(answer: Any) -> bytes:
         return Stored(1, 0.0, 1.0, 7, [], json.dumps(answer).encode()).to_bytes()
