@@ -46,9 +46,12 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """It has ended."""
+        """It has ended. What this raises, the parser takes for a malformed request."""
         self._head_began = None
+        if self.parser.get_http_version() not in ("1.0", "1.1"):
+            raise ValueError("HTTP/1.0 and HTTP/1.1 are spoken here")
         super().on_headers_complete()
+        self.headers = []  # what comes behind a body in chunks must not join those that the application reads
 
     def data_received(self, data: bytes) -> None:
         """Counts what is not yet a whole head."""

@@ -91,9 +91,7 @@ def _refuse(constant: str) -> NoReturn:
 
 def too_large(limit: int) -> ProxyError:
     """413, in words."""
-    return ProxyError(
-        f"the body is larger than the {limit:,} bytes that this route takes", status=413, code="too-large"
-    )
+    return ProxyError(f"the body has more than the {limit:,} bytes that this route takes", status=413, code="too_large")
 
 
 def inflated(body: bytes, encoding: bytes, limit: int) -> bytes:

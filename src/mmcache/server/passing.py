@@ -32,6 +32,8 @@ async def pass_on(
     """A request whose body was not read yet. Raises `ProxyError` for what cannot pass, `UpstreamError`."""
     if method in _REFUSED:
         raise ProxyError(f"{method} does not go through a proxy of this kind", status=405, code="method")
+    if not path.startswith("/"):  # behind the upstream's address it might name another host
+        raise ProxyError("a request's target begins with a slash", code="target")
     length, chunked = _framing(headers)
     body: bytes | Callable[[], AsyncIterator[bytes]] = b""
     if chunked or length:
