@@ -132,7 +132,9 @@ class ManyFill:
 
         if claims is None and not self._store.lower:
             return claim()
-        claimed = asyncio.ensure_future(in_thread(claim))
+        claimed = asyncio.ensure_future(
+            asyncio.to_thread(claim)
+        )  # the loop's pool: nothing in there waits for a flight
 
         def give_back(done: asyncio.Future[tuple[list[bool], list[Lookup]]]) -> None:
             if claims is not None and not done.cancelled() and done.exception() is None:
