@@ -5,7 +5,6 @@ RAGFlow itself is no package: a server on loopback stands in for its HTTP API (s
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,7 +16,8 @@ import pytest
 
 pytest.importorskip("ragflow_sdk")
 
-STAND_IN = Path(__file__).resolve().parents[1] / "unit" / "integrations" / "ragflow_server.py"
+from tests.unit.integrations.ragflow_server import serving
+
 ASK = """
 import json, sys
 from ragflow_sdk import RAGFlow
@@ -51,12 +51,7 @@ def run(folder: Path, script: str, *arguments: str) -> Any:
 
 
 def test_retrieval_hits_after_a_restart_and_a_webhook_ends_that(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("ragflow_server", STAND_IN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with module.serving() as stage:
+    with serving() as stage:
         stage.add("manual", "one", "press the red button", time.time() - 3600)
         first = run(tmp_path, ASK, stage.address)
         assert [(kind, row["id"]) for kind, row in first] == [("Chunk", "chunk-one")]

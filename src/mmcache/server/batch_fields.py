@@ -43,6 +43,7 @@ EMBEDDINGS: Final[dict[str, Field]] = _POOLING | {
     "prompt": OPTIONAL,
     "truncate": OPTIONAL,
     "modality": OPTIONAL,
+    "drop_params": OPTIONAL,  # LiteLLM's; RAGFlow sends it with every batch
     # How numbers are written: only float32, as `vectors` reads it.
     "embed_dtype": bypasses("encoding-format", "float32"),
     "endianness": bypasses("encoding-format", "native", "little"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,26 +14,13 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 from ragflow_sdk import RAGFlow
+from tests.unit.integrations.ragflow_server import serving
 
 from mmcache import Cache
 from mmcache.integrations.ragflow import CachedRetrieval, JointRetrieval
 from mmcache.model.errors import SettingsError
 
-
-def _server() -> Any:
-    """The module beside this one; tests are no package."""
-    path = Path(__file__).with_name("ragflow_server.py")
-    spec = importlib.util.spec_from_file_location("ragflow_server", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 NOW = 1_800_000_000.0
-serving = _server().serving
 
 
 @pytest.fixture

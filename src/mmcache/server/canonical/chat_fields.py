@@ -96,6 +96,7 @@ VLLM: Final[dict[str, Field]] = {
     "documents": OPTIONAL,
     "chat_template": OPTIONAL,
     "chat_template_kwargs": Field(by_name, NULL),
+    "enable_thinking": OPTIONAL,  # as DashScope and SGLang have it; RAGFlow sends it for Qwen 3
     "mm_processor_kwargs": Field(by_name, NULL),
     "media_io_kwargs": Field(by_name, NULL),
     # What it may say.
