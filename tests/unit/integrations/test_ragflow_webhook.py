@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcache import Cache
-from mmcache.integrations.ragflow import webhook
+from mmcache.integrations.ragflow import Mounted, webhook
 from mmcache.integrations.ragflow.webhook import SIGNATURE_HEADER, receive, sign
 from mmcache.model.errors import SettingsError, TierError
 from mmcache.semantic.prompt import Prompt
@@ -147,6 +147,51 @@ def test_what_cannot_be_written_down_is_to_be_sent_again(cache: Cache, monkeypat
     assert receive(message(), BEARER, SECRET, cache, NOW)[0] == 503
     monkeypatch.undo()
     assert receive(message(), BEARER, SECRET, cache, NOW)[1]["status"] == "ok"
+
+
+async def over_asgi(app: Any, body: list[bytes], headers: dict[str, str], **changes: Any) -> list[dict[str, Any]]:
+    scope: dict[str, Any] = {
+        "type": "http", "method": "POST", "path": "/mmcache/webhooks/ragflow",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    messages = [
+        {"type": "http.request", "body": part, "more_body": place < len(body) - 1} for place, part in enumerate(body)
+    ]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope | changes, receive, send)
+    return sent
+
+
+async def test_mounted_in_front_of_another_application(cache: Cache) -> None:
+    async def other(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 299, "headers": []})
+
+    app = Mounted(other, cache, SECRET, clock=lambda: NOW)
+    body = message()
+    halves = [body[:9], body[9:]]
+    taken = await over_asgi(app, halves, signed(body))
+    assert taken[0]["status"] == 200
+    assert json.loads(taken[1]["body"]) == {"status": "ok", "dropped": 0}
+    assert (await over_asgi(app, halves, {}))[0]["status"] == 401
+    assert (await over_asgi(app, [body], BEARER, path="/v1/models"))[0]["status"] == 299
+    assert (await over_asgi(app, [], BEARER, type="lifespan"))[0]["status"] == 299
+    refused = await over_asgi(app, [b""], BEARER, method="GET")
+    assert refused[0]["status"] == 405
+    assert (b"allow", b"POST") in refused[0]["headers"]
+    assert (await over_asgi(app, [b" " * 40_000] * 9, BEARER))[0]["status"] == 413
+    assert (await over_asgi(app, [body], BEARER | {"content-encoding": "gzip"}))[0]["status"] == 415
+    twice = [(b"authorization", f"Bearer {SECRET}".encode())] * 2
+    assert (await over_asgi(app, [body], {}, headers=twice))[0]["status"] == 400
+    assert await over_asgi(app, [], BEARER) == []
+    with pytest.raises(SettingsError):
+        Mounted(other, cache, "weak")
 
 
 def test_the_schema_is_the_one_that_is_shipped() -> None:

@@ -77,8 +77,7 @@ def receive(
     Signed, it is refused when older than five minutes, and does nothing when sent again. Raises `SettingsError` for a
     weak secret.
     """
-    if not isinstance(secret, str) or len(secret) < 16:
-        raise SettingsError("the webhook's secret has 16 characters at least; make one with `openssl rand -hex 32`")
+    check_secret(secret)
     if len(body) > LARGEST_BYTES:
         return _refused(413, "too-large", f"a message has {LARGEST_BYTES} bytes at most; send several")
     if (why := _unbelieved(body, headers, secret, now)) is not None:
@@ -94,6 +93,12 @@ def receive(
     if event.time is not None and not abs(now - event.time) <= TOLERANCE_SECONDS:
         return _refused(401, "too-old", "the message's time is more than five minutes from ours; send it anew")
     return _taken(event, body, cache, cache.tenant if tenant is None else tenant)
+
+
+def check_secret(secret: str) -> None:
+    """Raises `SettingsError` for a weak one."""
+    if not isinstance(secret, str) or len(secret) < 16:
+        raise SettingsError("the webhook's secret has 16 characters at least; make one with `openssl rand -hex 32`")
 
 
 def sign(body: bytes, secret: str, now: float) -> str:
