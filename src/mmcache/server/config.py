@@ -79,6 +79,8 @@ class ServerSettings:
     """Address of what is served in front of: `http://localhost:8000`."""
     kind: Literal["openai", "vllm"] = "openai"
     """`vllm`: media known there is sent as its `uuid` alone."""
+    video_uuids: bool = False
+    """With `vllm`: videos, too. Only for servers that take no sound from videos (`use_audio_in_video`)."""
     host: str = "127.0.0.1"
     port: int = 8090
     version: str = ""

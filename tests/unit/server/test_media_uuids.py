@@ -285,6 +285,15 @@ async def test_what_has_a_uuid(
     assert ("uuid" in json.loads(wire(world).bodies[0])["messages"][0]["content"][1]) == named
 
 
+async def test_videos_where_the_settings_say_that_they_are_silent(vllm: LikeVLLM) -> None:
+    with Cache(memory="1MiB") as cache:
+        world = proxy(cache, vllm, kind="vllm", video_uuids=True)
+        assert [(await sent(world, video())).uuids for _ in range(2)] == [0, 1]
+        heard = {"use_audio_in_video": True}
+        assert [(await sent(world, video(), mm_processor_kwargs=heard)).uuids for _ in range(2)] == [0, 0]
+        await closed(world)
+
+
 async def test_some_parts_are_known_and_some_are_not(vllm: LikeVLLM, world: Proxy) -> None:
     await sent(world, picture())
     both = [picture(), picture(OTHER)]

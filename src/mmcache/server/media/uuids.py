@@ -143,9 +143,10 @@ def _named(
     processing = msgspec.json.encode([body.get(name) for name in _PROCESSING], order="deterministic")
     salt, version = digests(proxy).salt(asked.tenant), proxy.settings.version.encode()
     options = body.get("mm_processor_kwargs")
-    # A server may take the sound of a video as well, and takes none of one that is null: only where the request says
-    # that it must not, a null video is the same as the whole one.
-    silent = isinstance(options, Mapping) and options.get("use_audio_in_video") is False
+    sound = options.get("use_audio_in_video") if isinstance(options, Mapping) else None
+    # A server may take the sound of a video as well, and takes none of one that is null. Whether it does is its own
+    # setting where the request says nothing.
+    silent = sound is False or (sound is None and proxy.settings.video_uuids)
 
     def uuid(found: Identified) -> bytes:
         parts = found.exact, found.identity, str(found.part["type"]).encode(), version, processing
