@@ -202,6 +202,13 @@ _ANYTHING: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@given(st.sampled_from([*READ]), st.data(), _ANYTHING)
+def test_no_value_anywhere_makes_it_raise(dialect: str, data: st.DataObject, value: Any) -> None:
+    read, request = READ[dialect]
+    path = data.draw(st.sampled_from(leaves(request)))
+    read(changed(request, path[: data.draw(st.integers(1, len(path)))], value))
+
+
 @given(st.dictionaries(st.sampled_from([*CHAT, "messages", "model", "stream"]), _ANYTHING, max_size=6))
 def test_no_request_makes_it_raise(request: dict[str, Any]) -> None:
     for read, full in READ.values():

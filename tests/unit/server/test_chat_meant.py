@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from PIL import Image
 from tests.unit.semantic.world import WORDINGS, meaning_of, semantic
 from tests.unit.server.chat_world import CHAT, Scripted, World, completion, whole
 
@@ -86,6 +89,22 @@ async def test_prompts_of_unknown_parts_are_answered_exactly(world: World) -> No
     asked = CHAT | {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "A"}]}
     assert (await world.read(asked, rules=NEAR))[0] == "miss absent"
     assert (await world.read(asked, rules=NEAR))[0] == "hit"
+
+
+async def test_pictures_are_seen_whatever_they_came_as(world: World) -> None:
+    def asked(form: str, shade: int, **detail: str) -> dict[str, Any]:
+        image = Image.new("RGB", (16, 12), (200, shade, 40))
+        image.save(written := io.BytesIO(), form)
+        url = f"data:image/{form.lower()};base64,{base64.b64encode(written.getvalue()).decode()}"
+        parts = [{"type": "text", "text": ONE}, {"type": "image_url", "image_url": {"url": url} | detail}]
+        return CHAT | {"messages": [{"role": "user", "content": parts}]}
+
+    world.upstream.reply = lambda: whole(completion())
+    assert (await world.read(asked("PNG", 0), rules=NEAR))[0] == "miss"
+    assert (await world.read(asked("BMP", 0), rules=NEAR))[0] == "hit"
+    assert (await world.read(asked("PNG", 90), rules=NEAR))[0] == "miss"
+    for outcome in "miss absent", "hit":  # `detail` makes the prompt unknown, and the request no less known
+        assert (await world.read(asked("PNG", 0, detail="low"), rules=NEAR))[0] == outcome
 
 
 def test_one_promise_for_all_routes() -> None:

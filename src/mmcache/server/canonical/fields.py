@@ -125,5 +125,5 @@ def check_tools(tools: Any, allowed: bool, kinds: frozenset[str], reasons: Mappi
         raise RefusedError("malformed")
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind not in kinds:
-            raise RefusedError(reasons.get(kind, "unknown-tool") if isinstance(kind, str) else "unknown-tool")
+        if not isinstance(kind, str) or kind not in kinds:
+            raise RefusedError(reasons.get(str(kind), "unknown-tool"))
