@@ -72,7 +72,7 @@ LONG_COMMANDS = [(page.path.name, line) for page in ALL for line in page.command
 def test_what_a_page_shows_runs(page: Page, tmp_path: Path) -> None:
     """The python first, then the console lines, all in one folder."""
     if page.python.strip():
-        script = tmp_path / page.path.with_suffix(".py").name
+        script = tmp_path / f"{page.path.stem}_page.py"  # not as a package is called: haystack.py would be imported
         script.write_text(page.python, encoding="utf-8")
         run([sys.executable, script.name], tmp_path)
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))

@@ -150,9 +150,10 @@ def test_what_cannot_be_written_down_is_to_be_sent_again(cache: Cache, monkeypat
 
 
 async def over_asgi(app: Any, body: list[bytes], headers: Any, **changes: Any) -> list[dict[str, Any]]:
+    pairs = headers.items() if isinstance(headers, dict) else headers
     scope: dict[str, Any] = {
         "type": "http", "method": "POST", "path": "/mmcache/webhooks/ragflow",
-        "headers": [(name.encode(), value.encode()) for name, value in (headers.items() if isinstance(headers, dict) else headers)],
+        "headers": [(name.encode(), value.encode()) for name, value in pairs],
     }  # fmt: skip
     messages = [
         {"type": "http.request", "body": part, "more_body": place < len(body) - 1} for place, part in enumerate(body)
