@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +16,7 @@ from mmcache.server.exchange import BypassedError
 from mmcache.server.media import multipart
 from mmcache.server.media.multipart import Field, fields, read
 
+WAV = b"RIFF$\0\0\0WAVE\r\n--\xff"
 GOOD = (
     b'--xyz\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper\r\n'
     b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="a b.WAV"\r\n'
@@ -33,6 +38,37 @@ def test_a_plain_form(kind: bytes) -> None:
     assert read(asked(GOOD, headers=[(b"content-type", kind)])) == FOUND
     assert fields(GOOD.removesuffix(b"\r\n"), b"xyz") == FOUND
     assert fields(form(part(b"")), b"xyz") == [Field("a", b"")]
+
+
+async def by_aiohttp() -> tuple[bytes, str]:
+    form = aiohttp.FormData({"model": "whisper-1", "prompt": "Grüße"})
+    form.add_field("file", WAV, filename="a-b.wav", content_type="audio/wav")
+    writer = form()
+    return await writer.as_bytes(), writer.headers["content-type"]
+
+
+async def by_httpx() -> tuple[bytes, str]:
+    """What OpenAI's client sends."""
+    files = {"file": ("a-b.wav", WAV, "audio/wav")}
+    request = httpx.Request("POST", "http://a/", files=files, data={"model": "whisper-1", "prompt": "Grüße"})
+    return request.read(), request.headers["content-type"]
+
+
+async def by_curl() -> tuple[bytes, str]:
+    edge = "-" * 24 + "d74496d66958873e"
+    head = f"--{edge}\r\nContent-Disposition: form-data; name="
+    body = head + '"model"\r\n\r\nwhisper-1\r\n' + head + '"prompt"\r\n\r\nGrüße\r\n' + head
+    body += '"file"; filename="a-b.wav"\r\nContent-Type: audio/wav\r\n\r\n'
+    return body.encode() + WAV + f"\r\n--{edge}--\r\n".encode(), f"multipart/form-data; boundary={edge}"
+
+
+@pytest.mark.parametrize("client", [by_aiohttp, by_httpx, by_curl])
+async def test_what_real_clients_send_is_plain(client: Callable[[], Awaitable[tuple[bytes, str]]]) -> None:
+    body, kind = await client()
+    found = {one.name: one for one in read(asked(body, headers=[(b"content-type", kind.encode())]))}
+    assert found["model"].value == b"whisper-1"
+    assert found["prompt"].value.decode() == "Grüße"
+    assert found["file"] == Field("file", WAV, b"a-b.wav", b"audio/wav")
 
 
 @pytest.mark.parametrize(
