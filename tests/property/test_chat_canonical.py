@@ -293,6 +293,8 @@ NOT_CACHED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "web_search"}]}, "unknown-tool"),
     ({"tools": [{"function": {}}]}, "unknown-tool"),
     ({"n": 0}, "malformed"),
+    ({"n": 129}, "malformed"),
+    ({"n": 1e308}, "malformed"),
     ({"n": "2"}, "malformed"),
     ({"stream": 1}, "malformed"),
     ({"model": None}, "no-model"),

@@ -95,7 +95,7 @@ def flaw(answer: Mapping[str, Any] | None, choices: int) -> str:
     found = answer.get("choices")
     if not isinstance(found, list) or not all(isinstance(choice, dict) for choice in found):
         return "malformed-answer"
-    if sorted(str(choice.get("index")) for choice in found) != sorted(str(place) for place in range(choices)):
+    if len(found) != choices or {str(choice.get("index")) for choice in found} != {str(at) for at in range(choices)}:
         return "choices-missing"
     if filtered(answer.get("prompt_filter_results")):
         return "content-filter"

@@ -185,7 +185,7 @@ class ChatRecorder:
             return self._why
         if not self._done:
             return "unfinished"
-        if sorted(self._said) != list(range(self._choices)):
+        if len(self._said) != self._choices or sorted(self._said) != list(range(self._choices)):
             return "choices-missing"
         for said in self._said.values():
             if said.ended not in ENDS:

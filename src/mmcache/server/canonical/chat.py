@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmcache.server.canonical.chat_fields import CHAT, MESSAGE, STREAM_OPTIONS, TEXT_PARTS, TOOL_KINDS
+from mmcache.server.canonical.chat_fields import CHAT, MESSAGE, MOST_CHOICES, STREAM_OPTIONS, TEXT_PARTS, TOOL_KINDS
 from mmcache.server.canonical.fields import check_tools, deterministic, flag, model_of, only, read_fields
 from mmcache.server.canonical.request import Bypass, Canonical, Media, Place, RefusedError
 
@@ -41,7 +41,7 @@ def _chat(request: Any, sampled: bool, tools: bool) -> Canonical:
         _leave(fields, "tool_choice", "auto")
         _leave(fields, "parallel_tool_calls", True)
     choices = fields.get("n", 1)
-    if not isinstance(choices, int) or isinstance(choices, bool) or choices < 1:
+    if not isinstance(choices, int) or isinstance(choices, bool) or not 1 <= choices <= MOST_CHOICES:
         raise RefusedError("malformed")
     usage = _stream_options(fields)
     media: list[Media] = []

@@ -147,3 +147,5 @@ TEXT_PARTS: Final = {
 STREAM_OPTIONS: Final = frozenset(("include_usage", "include_obfuscation", "continuous_usage_stats"))
 TOOL_KINDS: Final = frozenset(("function", "custom"))
 """Run by the caller."""
+MOST_CHOICES: Final = 128
+"""As OpenAI has it."""
