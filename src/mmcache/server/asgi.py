@@ -87,6 +87,7 @@ class Frame:
         entry = live.table.get((scope["method"], path))
         flight = self.watch.begin(receive)
         account: Account | None = None
+        label = "other" if entry is None else entry.path
         status, verdict = 499, None
         try:
             try:
@@ -97,13 +98,10 @@ class Frame:
                         self._limit(account, live.rate)
                     found = await self._cached(live, entry, scope, flight, seen)
                 elif path.startswith(b"/mmcache/") or path in (b"/healthz", b"/readyz"):
+                    label = "own"
                     found = await self.operations.answer(scope, flight)
                 else:
-                    account = self._known(live, scope)
-                    found = await pass_on(
-                        live.forwarding, scope["method"], path.decode("latin-1"), scope["query_string"],
-                        list(scope["headers"]), flight, Verdict("pass"),
-                    )  # fmt: skip
+                    found = await self._passed(live, scope, path, flight)
             except ProxyError as error:
                 self.accounts.refused[error.status] += 1
                 found = refusal(error)
@@ -118,8 +116,7 @@ class Frame:
                 raise
         finally:
             self.watch.end(flight)
-            label = entry.path if entry is not None else "other"
-            if verdict is not None:
+            if verdict is not None and label != "own":
                 self.accounts.count(label, verdict, account)
             self.journal.tell(scope["method"], label, status, verdict, time.perf_counter() - begun)
 
@@ -224,17 +221,23 @@ class Frame:
             await throw_away(found)
         await send({"type": "http.response.body", "body": b""})
 
-    def _known(self, live: Live, scope: Scope) -> Account | None:
-        """Who sends what only passes, if it says so; whether it may is the upstream's to say."""
+    async def _passed(self, live: Live, scope: Scope, path: bytes, flight: Flight) -> Answered:
+        """What is no cached route. Whether the caller may ask is the upstream's to say."""
+        principal = None
         try:
-            account = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope)).principal.account
+            principal = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope)).principal
         except ProxyError as error:
             if error.status == 403:
                 raise
-            return None
-        if live.rate is not None:
-            self._limit(account, live.rate)
-        return account
+        if principal is not None and live.rate is not None:
+            self._limit(principal.account, live.rate)
+        found = await pass_on(
+            live.forwarding, scope["method"], path.decode("latin-1"), scope["query_string"], list(scope["headers"]),
+            flight, Verdict("pass"),
+        )  # fmt: skip
+        if principal is not None and found.status in (401, 403):
+            principal.yes.clear()
+        return found
 
     def _limit(self, account: Account, rate: float) -> None:
         if seconds := self.accounts.wait(account, rate):

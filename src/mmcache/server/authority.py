@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from enum import Enum
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from mmcache.server.exchange import Answered, Headers, Verdict
 from mmcache.server.tenants import Principal
 from mmcache.server.upstream import Upstream
 
-MOST_MODELS = 4096
+MOST_MODELS = 256
 _NOT_SENT = frozenset({b"content-type", b"content-encoding", b"accept", b"range"})
 
 
@@ -45,9 +46,11 @@ class Authority:
 
     def succeeded(self, principal: Principal, *models: str) -> None:
         """The upstream has just served this caller."""
-        if len(principal.yes) > MOST_MODELS:
+        if len(principal.yes) + len(models) > MOST_MODELS:
             principal.yes.clear()
-        principal.yes.update(dict.fromkeys(models[:MOST_MODELS], time.monotonic() + self.seconds))
+        until = time.monotonic() + self.seconds
+        for model in models[:MOST_MODELS]:
+            principal.yes[intern(model)] = until  # thousands of callers have the same list
 
     async def ask(self, principal: Principal, model: str, headers: Headers) -> Answer | Answered:
         """YES, ASK or DOWN, or the upstream's refusal (401, 403) that the caller must see."""
@@ -79,8 +82,10 @@ class Authority:
         if names is None:
             self.succeeded(principal, model)
             return Answer.YES
-        self.succeeded(principal, *names)
-        return Answer.YES if model in names else Answer.ASK
+        if model not in names:
+            return Answer.ASK
+        self.succeeded(principal, model, *names)
+        return Answer.YES
 
 
 def _listed(body: bytes) -> list[str] | None:

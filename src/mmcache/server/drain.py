@@ -9,6 +9,7 @@ request in bytes and in seconds.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -116,5 +117,7 @@ def run(frame: Frame, listening: socket.socket, *, drain_seconds: float, reload:
         await server.serve(sockets=[listening])
         await close(frame.live.proxy)  # where the end was forced, nobody has
 
+    gc.collect()
+    gc.freeze()  # what is here now stays: no collection need look at it again
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(main())

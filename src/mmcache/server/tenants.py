@@ -28,7 +28,7 @@ from mmcache.server.header_kinds import ACCEPT, CONNECTION, CONTROL, CREDENTIAL,
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.A)
 """What a front proxy or the operator may call a tenant."""
 
-REMEMBERED = 65_536
+REMEMBERED = 16_384
 _NOT_TO_BE_DROPPED = frozenset({*kind_of.CREDENTIALS, b"content-type", b"content-encoding", b"content-length", b"host",
                                 b"cache-control", b"pragma", kind_of.TENANT, kind_of.FRONT_TOKEN})  # fmt: skip
 
