@@ -196,7 +196,8 @@ class _Work:
         values = [self.held[key] for key in self.batch.keys]
         body = self.batch.assemble(values, {}, EMPTY)
         verdict = self._verdict("hit")
-        State.of(self.proxy).memo.remember(self.asked, self.proxy, self.held, body, verdict, self.batch.model)
+        if not any(one.rewritten for one in self.batch.original.media.values()):  # what was fetched is asked for anew
+            State.of(self.proxy).memo.remember(self.asked, self.proxy, self.held, body, verdict, self.batch.model)
         return Answered(200, JSON, body, verdict, self.batch.model)
 
     async def fill(self) -> Answered:

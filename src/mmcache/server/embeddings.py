@@ -27,7 +27,7 @@ from mmcache.server.canonical.fields import model_of, read_fields
 from mmcache.server.canonical.request import Media, RefusedError
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy
 from mmcache.server.limits import parse
-from mmcache.server.media.parts import Identified, Unknown, identified
+from mmcache.server.media.parts import Unknown, all_identified
 from mmcache.server.vectors import DECIMAL, DOUBLE, PACKED, Vector, of_numbers, of_packed
 
 _json = msgspec.json.Encoder().encode
@@ -79,14 +79,9 @@ async def _read(asked: Asked, proxy: Proxy) -> Embeddings:
     told_items, listed = _items(request.get(name), name, media)
     if len(told_items) > asked.rules.most_inputs:
         raise RefusedError("too-many-inputs")
-    if len(media) > asked.rules.most_parts:
-        raise RefusedError("too-many-parts")
-    shown: dict[int, Identified] = {}
-    for number, medium in enumerate(media):
-        found = await identified(medium.part, asked, proxy)
-        if isinstance(found, Unknown):
-            raise RefusedError(found.reason)
-        shown[number] = found
+    shown = await all_identified([one.part for one in media], asked, proxy)
+    if isinstance(shown, Unknown):
+        raise RefusedError(shown.reason)
     keys, at = [], 0
     for kind, raw, count in told_items:
         hasher = base.copy()

@@ -27,7 +27,7 @@ from mmcache.server.canonical.fields import NULL, Field, model_of, read_fields
 from mmcache.server.canonical.request import Media, RefusedError
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy
 from mmcache.server.limits import parse
-from mmcache.server.media.parts import Identified, Unknown, identified
+from mmcache.server.media.parts import Unknown, all_identified
 
 _json = msgspec.json.Encoder().encode
 _RERANKED = {"id", "object", "created", "model", "usage", "results", "meta"}
@@ -93,17 +93,23 @@ async def _read(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) 
         asked.tenant,
         proxy.cache.namespace,
     )
-    sides_told, media = [], dict[tuple[str | int, ...], Identified]()
+    trees: dict[str, list[tuple[Any, list[Media]]]] = {}
     for name in (left, right):
         given = request.get(name)
-        if isinstance(given, list):
-            told = [await _told(each, (name, place), media, asked, proxy) for place, each in enumerate(given)]
-        else:
-            told = [await _told(given, (name,), media, asked, proxy)]
-        sides_told.append(told)
-    if len(media) > asked.rules.most_parts:
-        raise RefusedError("too-many-parts")
-    one, many = sides_told
+        items = enumerate(given) if isinstance(given, list) else [("", given)]
+        trees[name] = []
+        for place, each in items:
+            found: list[Media] = []
+            trees[name].append((scored(each, (name, place) if place != "" else (name,), found), found))
+    parts = [medium for told in trees.values() for _, found in told for medium in found]
+    known = await all_identified([medium.part for medium in parts], asked, proxy)
+    if isinstance(known, Unknown):
+        raise RefusedError(known.reason)
+    media = {medium.place: identified for medium, identified in zip(parts, known, strict=True)}
+    one, many = (
+        [framed("scored", _dumped(tree), *(media[medium.place].identity for medium in found)) for tree, found in told]
+        for told in trees.values()
+    )
     top = fields.pop("top_n", 0)
     if type(top) is not int or not many or (listed == "results" and isinstance(request[left], list)):
         raise RefusedError("malformed")
@@ -122,22 +128,6 @@ async def _read(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) 
     pairs = [(one[0] if len(one) == 1 else one[place], many[place]) for place in range(len(many))]
     keys = [_key(scope, framed("pair", base, *pair)) for pair in pairs]
     return Pairs(model, scope, keys, original, form=form, request=request, cross=len(one) == 1)
-
-
-async def _told(
-    one: Any, at: tuple[str | int, ...], media: dict[tuple[str | int, ...], Identified], asked: Asked, proxy: Proxy
-) -> bytes:
-    """A text or parts, as they stand in a key."""
-    found: list[Media] = []
-    tree = scored(one, at, found)
-    shown = []
-    for medium in found:
-        known = await identified(medium.part, asked, proxy)
-        if isinstance(known, Unknown):
-            raise RefusedError(known.reason)
-        media[medium.place] = known
-        shown.append(known.identity)
-    return framed("scored", _dumped(tree), *shown)
 
 
 def _dumped(tree: Any) -> bytes:
