@@ -52,7 +52,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         if self.parser.get_http_version() not in ("1.0", "1.1"):
             raise ValueError("HTTP/1.0 and HTTP/1.1 are spoken here")
         super().on_headers_complete()
-        self.headers = []  # what comes behind a body in chunks must not join those that the application reads
+        self.headers: list[
+            tuple[bytes, bytes]
+        ] = []  # what comes behind a body in chunks must not join those that the application reads
 
     def data_received(self, data: bytes) -> None:
         """Counts what is not yet a whole head."""

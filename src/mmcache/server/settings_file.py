@@ -25,7 +25,8 @@ SERVER = {
     "admin_token_env": "admin_token",
 }  # fmt: skip
 UPSTREAM = {
-    "url": "upstream", "kind": "kind", "version": "version", "connect_seconds": "connect_seconds",
+    "url": "upstream", "kind": "kind", "video_uuids": "video_uuids", "version": "version",
+    "connect_seconds": "connect_seconds",
     "silence_seconds": "upstream_seconds", "connections": "connections", "keepalive_seconds": "keepalive_seconds",
     "largest_answer_bytes": "largest_answer_bytes",
 }  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from mmcache.model.errors import SettingsError
 from mmcache.server.config import FetchRules, RouteRules, ServerSettings, TrustRules
-from mmcache.server.settings_file import read
+from mmcache.server.settings_file import FETCH, ROUTE, SERVER, TRUST, UPSTREAM, read
 from mmcache.settings import Tenant
 
 WHOLE = """
@@ -23,6 +24,7 @@ admin_token_env = "ADMIN"
 [upstream]
 url = "https://models.example/openai/"
 kind = "vllm"
+video_uuids = true
 version = "2026-11"
 connect_seconds = 1
 silence_seconds = 60.0
@@ -78,7 +80,8 @@ def test_all_of_it_is_read(file: Path) -> None:
     file.write_text(WHOLE)
     found = read(file)
     assert found.server == ServerSettings(
-        "https://models.example/openai", "vllm", "0.0.0.0", 9000, "2026-11", connect_seconds=1, upstream_seconds=60.0,
+        "https://models.example/openai", kind="vllm", video_uuids=True, host="0.0.0.0", port=9000, version="2026-11",
+        connect_seconds=1, upstream_seconds=60.0,
         drain_seconds=5, connections=10, keepalive_seconds=2, largest_answer_bytes=1 << 20, rate=10.5,
         access_log=False, admin_token="a" * 20,
         routes={
@@ -153,6 +156,14 @@ def test_mistakes_are_named_with_what_is_allowed(file: Path, text: str, told: st
     options = {} if "url" in text else {"upstream": "http://localhost:8000"}
     with pytest.raises(SettingsError, match=told):
         read(file, **options)
+
+
+def test_every_setting_stands_in_the_file_and_in_the_reference() -> None:
+    told = (Path(__file__).parents[3] / "docs/reference/serve-config.md").read_text()
+    names = {each.name for each in fields(ServerSettings)} - {"routes", "fetch", "trust"}
+    assert names == {*SERVER.values(), *UPSTREAM.values()}
+    for name in (*SERVER, *UPSTREAM, *TRUST, *FETCH, *ROUTE):
+        assert f"`{name}`" in told, name
 
 
 def test_a_file_that_is_not_there(file: Path) -> None:
