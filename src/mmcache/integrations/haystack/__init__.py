@@ -1,10 +1,11 @@
 """Haystack: components that stand in front of other components. Needs `mmcache[haystack]`.
 
-`CacheConfig` describes a cache so that a pipeline file can hold it. `CachedTextEmbedder`, `CachedDocumentEmbedder` and
-`CachedRetriever` wrap what they are named after; `IndexWriter` says when an index changes; `JointRetriever` searches by
-picture and words; `ContentChecker` tells what was ingested before, by its content.
+`CacheConfig` describes a cache so that a pipeline file can hold it. `CachedTextEmbedder`, `CachedDocumentEmbedder`,
+`CachedRetriever` and `CachedChatGenerator` wrap what they are named after; `IndexWriter` says when an index changes;
+`JointRetriever` searches by picture and words; `ContentChecker` tells what was ingested before, by its content.
 """
 
+from mmcache.integrations.haystack.chat_generator import CachedChatGenerator
 from mmcache.integrations.haystack.checker import ContentChecker
 from mmcache.integrations.haystack.config import CacheConfig
 from mmcache.integrations.haystack.document_embedder import CachedDocumentEmbedder
@@ -15,6 +16,7 @@ from mmcache.integrations.haystack.text_embedder import CachedTextEmbedder
 
 __all__ = [
     "CacheConfig",
+    "CachedChatGenerator",
     "CachedDocumentEmbedder",
     "CachedRetriever",
     "CachedTextEmbedder",
