@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import io
 import json
 import threading
@@ -45,6 +46,9 @@ class Model:
     async def __call__(self, asked: Asked, send: Send) -> None:
         self.bodies.append(json.loads(await asked.read()))
         if not self.bodies[-1].get("stream"):
+            if not self.gate.is_set() and not await self._open(asked):
+                self.hung_up.set()
+                return None
             return await reply(send, 200, self.whole)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
         for number, event in enumerate(self.told):
@@ -158,6 +162,31 @@ def test_a_stream_ends_with_its_last_reader(proxied: Callable[..., Any], model: 
         world.client.post(chat.PATH, json=CHAT | {"stream": True}, headers=KEY).headers["x-mmcache"].startswith("miss")
     )
     assert len(model.bodies) == 2
+
+
+def test_a_whole_answer_ends_with_its_last_caller(proxied: Callable[..., Any], model: Model) -> None:
+    world = proxied(routes=ROUTES)
+    model.gate.clear()
+    first, second, alone = (http.client.HTTPConnection("127.0.0.1", world.port, timeout=10) for _ in range(3))
+
+    def ask(caller: http.client.HTTPConnection, **changes: Any) -> None:
+        headers = KEY | {"content-type": "application/json"}
+        came = len(model.bodies)
+        caller.request("POST", chat.PATH, json.dumps(CHAT | changes), headers)
+        while caller is not second and len(model.bodies) == came:
+            assert not model.hung_up.wait(0.01)
+
+    ask(first)
+    ask(second)
+    first.close()
+    model.gate.set()
+    answer = second.getresponse()
+    assert json.loads(answer.read()) == completion()
+    second.close()
+    model.gate.clear()
+    ask(alone, seed=7)
+    alone.close()
+    assert model.hung_up.wait(10)
 
 
 def test_a_hit_after_a_restart(proxied: Callable[..., Any], model: Model, tmp_path: Any) -> None:
