@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _THREADS = 8
+_FEW = 8
+"""Values that are stored in memory where they stand; more are stored in a thread."""
 Compute = Callable[[Sequence[T]], Awaitable[Sequence[object]]]
 
 
@@ -101,7 +103,7 @@ class ManyFill:
                         compute, [wanted[key][1] for key in mine], wanted[mine[0]][0].tenant
                     )
                     keep = partial(self._keep, led, mine, values, claims, wanted, seconds / len(mine), ttl)
-                    made |= await in_thread(keep) if self._store.lower else keep()
+                    made |= await in_thread(keep) if self._store.lower or len(mine) > _FEW else keep()
             for key, flight in led.items():
                 if key not in made:  # another process is at it
                     made[key] = await self._lead_one(flight, *wanted[key], compute, ttl, since)

@@ -28,6 +28,9 @@ Value = tuple[Any, ...]
 """What is stored of an item; immutable all through, so that hits share one object. Ends with tokens (-1 = unknown:
 only the sum of a batch is told) and the model, as the answer named it."""
 JSON = [(b"content-type", b"application/json")]
+END_SECONDS = 5.0
+MANY = 64
+"""Items whose numbers are read and written in a thread, so that no other client waits for them."""
 EMPTY = {"prompt_tokens": 0, "total_tokens": 0}
 
 
@@ -105,9 +108,11 @@ class State:
         return await early
 
     async def end(self) -> None:
-        """Store what is under way."""
-        while self.tasks:
-            await asyncio.wait(self.tasks)
+        """Store what has come; give up what the upstream still computes for nobody."""
+        if self.tasks:
+            _, left = await asyncio.wait(self.tasks, timeout=END_SECONDS)
+            for task in left:
+                task.cancel()
 
 
 async def _told(work: Coroutine[Any, Any, Answered], early: asyncio.Future[Answered]) -> None:
@@ -138,7 +143,7 @@ async def answer(asked: Asked, proxy: Proxy, batch: Batch) -> Answered:
     if asked.rules.mode == "shadow" or proxy.cache.mode == "shadow" or (work.held and proxy.cache.answers.check_due()):
         return await State.of(proxy).finish(work.compare(), work.early)
     if not work.missing:
-        return work.hit()
+        return await work.hit()
     return await State.of(proxy).finish(work.fill(), work.early)
 
 
@@ -163,6 +168,8 @@ class _Work:
         self.held: dict[Key, Value] = {}
         self.reason: MissReason | str = ""
         self.calls: list[_Call] = []
+        self.usages: list[Any] = []
+        """What the upstream counted, also for calls whose values were of no use."""
         self.since: float | None = None
         self.early: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         directives, now = asked.directives, proxy.cache.clock.wall()
@@ -191,10 +198,9 @@ class _Work:
         self.held, self.reason = {}, MissReason.SIGNATURE
         self.since = self.proxy.cache.clock.wall()
 
-    def hit(self) -> Answered:
+    async def hit(self) -> Answered:
         """All of it is stored."""
-        values = [self.held[key] for key in self.batch.keys]
-        body = self.batch.assemble(values, {}, EMPTY)
+        body = await self._assembled(self.held, {}, EMPTY)
         verdict = self._verdict("hit")
         if not any(one.rewritten for one in self.batch.original.media.values()):  # what was fetched is asked for anew
             State.of(self.proxy).memo.remember(self.asked, self.proxy, self.held, body, verdict, self.batch.model)
@@ -206,21 +212,21 @@ class _Work:
             made = await self._settle()
             if not self.batch.fit([*self.held.values(), *made.values()]):
                 self._forget()
-                self.calls.clear()
+                self.calls.clear()  # but not what they cost
                 made = await self._settle()
                 if not self.batch.fit(list(made.values())):
                     raise BypassedError("odd-reply")
         except _RefusedReply as refused:
             return self._pass_on(refused)
-        return self._answered(made)
+        return await self._answered(made)
 
-    def _answered(self, made: Mapping[Key, Value]) -> Answered:
+    async def _answered(self, made: Mapping[Key, Value]) -> Answered:
         values = {**self.held, **made}
         joined = len(made) - len({self.batch.keys[place] for call in self.calls for place in call.places})
         # Who only waited for another caller's request was not let in by the upstream itself, so must be as for a hit.
         outcome: Outcome = "partial" if self.held else "miss" if self.calls else "hit"
         verdict = self._verdict(outcome, joined=joined)
-        body, headers = self._body(values)
+        body, headers = await self._body(values)
         return Answered(200, headers, body, verdict, self.batch.model)
 
     async def _settle(self) -> dict[Key, Value]:
@@ -228,15 +234,20 @@ class _Work:
             self.missing, self._compute, ttl=self.asked.rules.ttl_seconds, since=self.since
         )
 
-    def _body(self, values: Mapping[Key, Value]) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    async def _body(self, values: Mapping[Key, Value]) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         if not self.calls:
-            return self.batch.assemble([values[key] for key in self.batch.keys], {}, EMPTY), JSON
+            return await self._assembled(values, {}, _sum(self.usages) if self.usages else EMPTY), JSON
         call = self.calls[-1]
-        if len(self.calls) == 1 and call.whole:
+        if len(self.usages) == 1 and call.whole:
             return call.reply.body, passed_on(call.reply.headers)
-        usage = call.read.usage if len(self.calls) == 1 else _sum([each.read.usage for each in self.calls])
-        body = self.batch.assemble([values[key] for key in self.batch.keys], call.read.envelope, usage)
+        body = await self._assembled(values, call.read.envelope, _sum(self.usages))
         return body, passed_on(call.reply.headers, rewritten=True)
+
+    async def _assembled(self, values: Mapping[Key, Value], envelope: Mapping[str, Any], usage: Any) -> bytes:
+        chosen = [values[key] for key in self.batch.keys]
+        if len(chosen) < MANY:
+            return self.batch.assemble(chosen, envelope, usage)
+        return await asyncio.to_thread(self.batch.assemble, chosen, envelope, usage)
 
     async def _compute(self, items: Sequence[Item]) -> list[Value]:
         places = [item.place for item in items]
@@ -245,8 +256,10 @@ class _Work:
         values = list(call.read.values)
         whole = len(items) == len(self.missing) and self.batch.fit([*self.held.values(), *values])
         if whole and not self.early.done():
-            self.early.set_result(self._answered({i.key: value for i, value in zip(items, values, strict=True)}))
-            await asyncio.sleep(0)  # it is sent now, and stored then
+            answered = await self._answered({i.key: value for i, value in zip(items, values, strict=True)})
+            if not self.early.done():
+                self.early.set_result(answered)
+                await asyncio.sleep(0)  # it is sent now, and stored then
         return values
 
     async def _ask(self, places: list[int]) -> _Call:
@@ -259,13 +272,17 @@ class _Work:
         try:
             if reason := forbids(reply.headers):
                 raise Odd(reason)
-            read = self.batch.read(reply.body, places)
+            if len(places) < MANY:
+                read = self.batch.read(reply.body, places)
+            else:
+                read = await asyncio.to_thread(self.batch.read, reply.body, places)
             if len(read.values) != len(places) or not self.batch.fit(read.values):
                 raise Odd("another number of values, or of several models")
         except Odd as error:
             if whole:
                 raise _RefusedReply(reply, odd=True) from error
             raise BypassedError("odd-reply") from error
+        self.usages.append(read.usage)
         return _Call(places, whole, reply, read)
 
     def _pass_on(self, refused: _RefusedReply) -> Answered:
@@ -308,7 +325,7 @@ class _Work:
         if self.held:
             verdict.details = {**verdict.details, "alike": f"{alike:.6f}"}
         verdict.saved_seconds, verdict.saved_tokens = 0.0, 0
-        body, headers = self._body(fresh)
+        body, headers = await self._body(fresh)
         return Answered(200, headers, body, verdict, self.batch.model)
 
     def _verdict(self, outcome: Outcome, **more: int) -> Verdict:
@@ -319,7 +336,7 @@ class _Work:
         ages = [self.proxy.cache.clock.wall() - look.created for look in looks if look.created is not None]
         return Verdict(
             outcome,
-            self.reason,
+            "" if outcome == "hit" else self.reason,
             sum(look.saved for look in looks),
             details if len(self.items) > 1 or more else {},
             max(ages, default=None),

@@ -40,7 +40,7 @@ class _Embedding(msgspec.Struct, forbid_unknown_fields=True):
     object: str = "embedding"
 
 
-_data = msgspec.json.Decoder(list[_Embedding]).decode
+_embedding = msgspec.json.Decoder(_Embedding).decode
 
 
 async def embeddings(asked: Asked, proxy: Proxy) -> Answered:
@@ -195,7 +195,7 @@ class Embeddings(Batch):
         if not envelope.keys() <= _ENVELOPE or "data" not in envelope:
             raise Odd("fields that are not known")
         try:
-            data = _data(envelope["data"])
+            data = [_embedding(raw) for raw in raw_items(envelope["data"])]  # one by one: others' threads may go on
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Odd(str(error)) from error
         model, (usage, tokens) = read_model(envelope), read_usage(envelope)

@@ -216,7 +216,7 @@ def test_an_upstream_that_forbids_it_is_obeyed(world: tuple[Cache, Proxy, ModelU
 
 def test_a_model_exchanged_under_its_name_is_never_mixed(world: tuple[Cache, Proxy, ModelUpstream]) -> None:
     _, proxy, upstream = world
-    ask(proxy, body("a", "b"))
+    first = ask(proxy, body("a", "b"))
     upstream.model = "m-2"
     answered = ask(proxy, body("a", "c"))
     assert numbers(answered) == [vector("m-2", "a"), vector("m-2", "c")]
@@ -224,6 +224,8 @@ def test_a_model_exchanged_under_its_name_is_never_mixed(world: tuple[Cache, Pro
     mixed = ask(proxy, body("a", "b"))  # stored are both
     assert numbers(mixed) == [vector("m-2", "a"), vector("m-2", "b")]
     assert mixed.verdict.reason == "signature"
+    billed = [told(each)["usage"]["prompt_tokens"] for each in (first, answered, mixed)]
+    assert sum(billed) == upstream.billed
 
 
 def test_directives(world: tuple[Cache, Proxy, ModelUpstream]) -> None:
@@ -266,6 +268,17 @@ def test_the_kill_switch_steps_aside(world: tuple[Cache, Proxy, ModelUpstream]) 
         ask(proxy, body("a"))
     cache.switch("on")
     assert ask(proxy, body("a")).verdict.outcome == "hit"
+
+
+def test_a_large_batch(world: tuple[Cache, Proxy, ModelUpstream]) -> None:
+    _, proxy, upstream = world
+    texts = [f"text {number}" for number in range(300)]
+    ask(proxy, body(*texts[:100]))
+    for outcome_now in (("partial", "100", "200"), ("hit", "300", "0")):
+        answered = ask(proxy, body(*texts))
+        assert outcome(answered) == outcome_now
+        assert numbers(answered) == [vector("m", text) for text in texts]
+    assert [len(request["input"]) for request in upstream.seen] == [100, 200]
 
 
 def test_limits(world: tuple[Cache, Proxy, ModelUpstream]) -> None:
