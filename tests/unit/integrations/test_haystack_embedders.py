@@ -215,6 +215,30 @@ def test_a_model_that_nothing_names_needs_a_signature(config: CacheConfig) -> No
         CachedTextEmbedder(headers, config)
 
 
+def test_a_parameter_that_nobody_can_tell_needs_a_signature(config: CacheConfig) -> None:
+    @component
+    class Hiding:
+        def __init__(self, model: str = "hiding 1", prefix: str = "") -> None:
+            self.model, self._prefix = model, prefix  # Haystack would take the default for it
+
+        @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
+        def run(self, text: str) -> dict[str, Any]:
+            return {"embedding": [float(len(self._prefix + text))]}
+
+    class Lowering(MockTextEmbedder):  # type: ignore[misc]
+        def __init__(self, lower: bool = True) -> None:  # of which the inherited to_dict knows nothing
+            super().__init__()
+            self.lower = lower
+
+    with pytest.raises(UnversionedModelError, match="prefix"):
+        CachedTextEmbedder(Hiding(), config)
+    with pytest.raises(UnversionedModelError, match="lower"):
+        CachedTextEmbedder(Lowering(), config)
+    assert CachedTextEmbedder(Hiding(prefix="q: "), config, signature="hiding 1, q").run(text="x") == {
+        "embedding": [4.0]
+    }
+
+
 def test_api_keys_are_no_part_of_a_key(config: CacheConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "a-secret")
     one = CachedTextEmbedder(OpenAITextEmbedder(api_key=Secret.from_env_var("ONE")), config)

@@ -293,6 +293,11 @@ def test_without_a_cache_the_parts_are_asked(tmp_path: Path) -> None:
     assert [one.content for one in found["documents"]] == ["one"]
     unknown = joint(CacheConfig(root=str(tmp_path / "cache")), filled("one"), index_version=None)
     assert unknown.run(words="w")["located"] == {}
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])  # has no canonical content here
+    told = joint(CacheConfig(root=str(tmp_path / "cache")), filled("one"))
+    for picture in (tmp_path / "moving.gif", ByteStream((tmp_path / "moving.gif").read_bytes())):
+        assert told.run(picture=picture, words="w") == {"documents": found["documents"], "located": {}}
 
 
 # What was ingested ----------------------------------------------------------------------------------------------------

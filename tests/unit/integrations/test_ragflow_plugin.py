@@ -129,7 +129,10 @@ def test_a_tool_never_raises(tmp_path: Path, question: Any) -> None:
     kept.close()
 
 
-@pytest.mark.parametrize("told", ["", "root = 7", "root =", 'root = "x"\nunknown = 1'])
+@pytest.mark.parametrize(
+    "told",
+    ["", "root = 7", "root =", 'root = "x"\nunknown = 1', 'root = "x"\nremember = "false"', 'root = "x"\ntenant = 1'],
+)
 def test_a_wrong_configuration_is_said(tmp_path: Path, told: str) -> None:
     file = tmp_path / "mmcache_tool.toml"
     assert "cannot read" in json.loads(Notes(file).recall("q"))["reason"]

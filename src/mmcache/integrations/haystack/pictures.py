@@ -10,6 +10,7 @@ from typing import Any
 from haystack import Document
 from haystack.dataclasses import ByteStream
 
+_SIGNS = {b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"BM": "bmp", b"RIFF": "webp", b"II*\0": "tiff"}
 _PNG = {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
 
 
@@ -22,14 +23,32 @@ def embedded_picture(embedder: Any, picture: Any, file_field: str | None) -> Any
     """The embedding that a document embedder makes of a PIL picture, which it is handed as an upright PNG.
 
     With `file_field`, the embedder reads a file whose path stands in that entry of `meta`; else the document's blob.
+    Where no cache is asked, `picture` is what the caller gave (a path, encoded bytes), and handed on as it is.
     """
-    encoded = _png(picture)
+    if isinstance(picture, str | Path) and file_field is not None:
+        return _first(embedder, Document(meta={file_field: str(picture)}))
+    encoded = Path(picture).read_bytes() if isinstance(picture, str | Path) else picture
+    if not isinstance(encoded, bytes):
+        encoded = _png(picture)
     if file_field is None:
-        return _first(embedder, Document(blob=ByteStream(encoded, mime_type="image/png")))
+        return _first(embedder, Document(blob=ByteStream(encoded, mime_type=_mime_type(encoded))))
     with tempfile.TemporaryDirectory(prefix="mmcache-") as folder:
-        file = Path(folder) / "picture.png"
+        file = Path(folder) / f"picture.{_mime_type(encoded).partition('/')[2]}"
         file.write_bytes(encoded)
         return _first(embedder, Document(meta={file_field: str(file)}))
+
+
+def _mime_type(encoded: bytes) -> str:
+    """By its first bytes; what is none of these is no picture that embedders commonly take."""
+    signs = {
+        b"\x89PNG": "png",
+        b"\xff\xd8\xff": "jpeg",
+        b"GIF8": "gif",
+        b"BM": "bmp",
+        b"RIFF": "webp",
+        b"II*\0": "tiff",
+    }
+    return "image/" + next((kind for sign, kind in signs.items() if encoded.startswith(sign)), "png")
 
 
 def _first(embedder: Any, document: Any) -> Any:
@@ -37,10 +56,6 @@ def _first(embedder: Any, document: Any) -> Any:
 
 
 def _png(picture: Any) -> bytes:
-    if isinstance(picture, bytes | str | Path):  # only where the cache is not asked; else it is decoded by now
-        from mmcache.keys.content import identify
-
-        picture = identify(picture, "image", salt=bytes(32)).canonical()
     if not hasattr(picture, "save"):
         raise ValueError(f"a picture is a path, a byte stream or a PIL picture, not a {type(picture).__name__}")
     if picture.mode not in _PNG:

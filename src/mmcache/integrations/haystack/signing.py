@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ class Signed:
     def _look(self) -> dict[str, Any] | None:
         try:
             found: dict[str, Any] = component_to_dict(self._component, self._name).get("init_parameters", {})
+            if (untold := _untold(self._component, found)) is not None:
+                raise UnversionedModelError(f"nobody can tell its parameter {untold!r}")
             return found
         except Exception as error:
             if self._given is None:
@@ -82,6 +85,17 @@ class Signed:
                 f"{self._name} has http_client_kwargs ({', '.join(sorted(choosing))}) that may choose another model: "
                 "pass signature='name 1.0'"
             )
+
+
+def _untold(component: Any, told: dict[str, Any]) -> str | None:
+    """A parameter whose value is not in `told`: a `to_dict` that was inherited may know nothing of it, and without a
+    `to_dict`, Haystack takes its default where the component has no attribute of that name."""
+    parameters = inspect.signature(type(component).__init__).parameters.values()
+    names = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)][1:]
+    own = hasattr(component, "to_dict")
+    return next(
+        (n for n in names if n not in PERFORMANCE and (n not in told if own else not hasattr(component, n))), None
+    )
 
 
 def _parameters(parameters: dict[str, Any], models: list[str]) -> dict[str, Any]:

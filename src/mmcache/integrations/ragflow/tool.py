@@ -52,8 +52,10 @@ class ToolSettings:
             raise SettingsError(f'cannot read {file}: {error}; it needs at least root = "/a/folder"') from error
         if unknown := told.keys() - {field.name for field in fields(cls)}:
             raise SettingsError(f"{file.name} has unknown settings: {', '.join(sorted(unknown))}")
-        if not isinstance(told.get("root"), str) or not told["root"]:
-            raise SettingsError(f'{file.name} does not say root = "/a/folder"')
+        kinds = {"remember": bool, "ttl_seconds": int | float}
+        wrong = [name for name, value in told.items() if not isinstance(value, kinds.get(name, str))]
+        if wrong or not told.get("root"):
+            raise SettingsError(f"{file.name}: {', '.join(wrong) or 'root'} is missing, or of another kind than it has")
         return cls(**told)
 
 
