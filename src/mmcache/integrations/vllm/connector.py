@@ -225,7 +225,7 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             scope = self._cache.scopes.of(saved.facts.signature, saved.facts.tenant, caches.NAMESPACE)
             if key is None or scope.digest != key.scope:
                 raise InvalidInputError(f"{saved.name} is no name of this tenant and signature")
-            value = outputs.pack(saved.tensor, saved.facts.expected, lossy=self._options.at_rest != "raw")
+            value = outputs.pack(saved.tensor, saved.facts.expected, widen=self._options.at_rest == "int4")
             self._cache.answers.keep(key, value, cost=saved.cost, ttl=None)
         except (MMCacheError, OSError) as error:
             self._count("failed")

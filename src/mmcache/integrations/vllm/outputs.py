@@ -37,8 +37,8 @@ class Output:
     dtype: str
 
 
-def pack(tensor: torch.Tensor, expected: Expected, *, lossy: bool) -> dict[str, Any]:
-    """The value to store for `tensor`, on the CPU. A lossy codec needs numbers, so bfloat16 is widened for it.
+def pack(tensor: torch.Tensor, expected: Expected, *, widen: bool) -> dict[str, Any]:
+    """The value to store for `tensor`, on the CPU. `widen`: bfloat16 becomes FP32, for a codec that needs numbers.
 
     Raises `UnsupportedValueError` for what is not the output that is expected.
     """
@@ -52,7 +52,7 @@ def pack(tensor: torch.Tensor, expected: Expected, *, lossy: bool) -> dict[str, 
     plain = tensor.detach().contiguous()
     if dtype != "bfloat16":
         array = plain.numpy()
-    elif lossy:
+    elif widen:
         array = plain.to(torch.float32).numpy()
     else:
         array = plain.view(torch.int16).numpy().view(np.uint16)

@@ -182,10 +182,11 @@ class Engine:
 
 
 def _variables(kind: Kind, store: Path) -> dict[str, str]:
-    """What a contender reads from the environment."""
+    """What a contender reads from the environment. LMCache's local disk is known to one of its objects only, so that
+    neither another engine nor the next one would find anything: a folder as its remote store."""
     if kind != "lmcache":
         return {}
     return {
-        "LMCACHE_LOCAL_CPU": "True", "LMCACHE_MAX_LOCAL_CPU_SIZE": "0.5", "LMCACHE_LOCAL_DISK": f"file://{store}",
-        "LMCACHE_MAX_LOCAL_DISK_SIZE": "1", "LMCACHE_CHUNK_SIZE": "256",
+        "LMCACHE_LOCAL_CPU": "False", "LMCACHE_MAX_LOCAL_CPU_SIZE": "0.5", "LMCACHE_REMOTE_URL": f"fs://host:0{store}",
+        "LMCACHE_REMOTE_SERDE": "naive",
     }  # fmt: skip

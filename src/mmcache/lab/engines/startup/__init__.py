@@ -1,0 +1,1 @@
+"""Put on `PYTHONPATH` of engines."""
