@@ -163,7 +163,10 @@ class _Walk:
     def _content(self, value: Any, depth: int) -> Any:
         match value:
             case Mapping() if len(value) > _MANY and all(type(x) in _PLAIN for pair in value.items() for x in pair):
-                return ["dict", blake3(repr(sorted(map(repr, value.items()))).encode()).hexdigest()]
+                return [
+                    "dict",
+                    blake3(repr(sorted(map(repr, value.items()))).encode("utf-8", "surrogatepass")).hexdigest(),
+                ]
             case Mapping():
                 pairs = [
                     [self.plain(k, depth), self.plain(v, depth)]
@@ -171,6 +174,8 @@ class _Walk:
                     if not (isinstance(k, str) and SECRET.search(_bare(k)))
                 ]
                 return ["dict", *pairs]  # in their order: templates and examples are shown in it
+            case list() | tuple() if len(value) > _MANY and all(type(item) in _PLAIN for item in value):
+                return [type(value).__name__, blake3(repr(list(value)).encode("utf-8", "surrogatepass")).hexdigest()]
             case list() | tuple():
                 return [type(value).__name__, *(self.plain(item, depth) for item in value)]
             case set() | frozenset():
@@ -211,7 +216,9 @@ class _Walk:
         if not held:
             slots = [slot for one in kind.__mro__ for slot in _listed(getattr(one, "__slots__", ()))]
             held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
-        kept = {key: item for key, item in held.items() if not (_delivers(key, item) or key.startswith("__"))}
+        # What is None may be made at the first use: None counts as not there.
+        known = {key: item for key, item in held.items() if item is not None and not key.startswith("__")}
+        kept = {key: item for key, item in known.items() if not _delivers(key, item)}
         return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)]]
 
 
@@ -225,7 +232,7 @@ def _bare(name: str) -> str:
 
 def _delivers(name: str, value: Any) -> bool:
     bare = _bare(name)
-    is_object = not isinstance(value, str | int | float | list | tuple | dict | set | type(None))
+    is_object = not isinstance(value, str | int | float | list | tuple | dict | set)
     return bare in DELIVERY or (bare in OBJECTS and is_object) or SECRET.search(bare) is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -48,8 +49,14 @@ class CachedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
         self._facts = facts_of(query_engine, signature)
         super().__init__(callback_manager=query_engine.callback_manager)
 
+    def _get_prompts(self) -> dict[str, Any]:
+        return dict(self._query_engine._get_prompts())
+
     def _get_prompt_modules(self) -> dict[str, Any]:
-        return {"query_engine": self._query_engine}
+        return dict(self._query_engine._get_prompt_modules())
+
+    def _update_prompts(self, prompts: dict[str, Any]) -> None:
+        self._query_engine._update_prompts(prompts)
 
     def facts_for_keys(self) -> str:
         """What the keys of other caches need to know of it."""
@@ -74,7 +81,7 @@ class CachedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
 
     def _query(self, query_bundle: QueryBundle) -> Any:
         question = self._results.question(self._facts, lambda salt: query_parts(self._results, query_bundle, salt))
-        told = self._results.answer(question, lambda: self._query_engine.query(query_bundle))
+        told = self._results.answer(question, lambda: self._query_engine.query(replace(query_bundle)))
         tell("query engine", told)
         return told.value
 
@@ -83,6 +90,6 @@ class CachedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
         question = await in_thread(
             lambda: results.question(self._facts, lambda salt: query_parts(results, query_bundle, salt))
         )
-        told = await results.aanswer(question, lambda: self._query_engine.aquery(query_bundle))
+        told = await results.aanswer(question, lambda: self._query_engine.aquery(replace(query_bundle)))
         tell("query engine", told)
         return told.value

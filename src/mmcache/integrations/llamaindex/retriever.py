@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -51,8 +52,14 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
         self._facts = facts_of(retriever, signature)
         super().__init__(callback_manager=retriever.callback_manager)
 
+    def _get_prompts(self) -> dict[str, Any]:
+        return dict(self._retriever._get_prompts())
+
     def _get_prompt_modules(self) -> dict[str, Any]:
-        return {"retriever": self._retriever}
+        return dict(self._retriever._get_prompt_modules())
+
+    def _update_prompts(self, prompts: dict[str, Any]) -> None:
+        self._retriever._update_prompts(prompts)
 
     def facts_for_keys(self) -> str:
         """What the keys of other caches need to know of it."""
@@ -65,7 +72,8 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         question = self._results.question(self._facts, lambda salt: query_parts(self._results, query_bundle, salt))
-        told = self._results.answer(question, lambda: self._retriever.retrieve(query_bundle))
+        # A copy: retrievers write the embedding into the query, which would be another one when it is asked again.
+        told = self._results.answer(question, lambda: self._retriever.retrieve(replace(query_bundle)))
         tell("retriever", told)
         found: list[NodeWithScore] = told.value
         return found
@@ -75,7 +83,7 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
         question = await in_thread(
             lambda: results.question(self._facts, lambda salt: query_parts(results, query_bundle, salt))
         )
-        told = await results.aanswer(question, lambda: self._retriever.aretrieve(query_bundle))
+        told = await results.aanswer(question, lambda: self._retriever.aretrieve(replace(query_bundle)))
         tell("retriever", told)
         found: list[NodeWithScore] = told.value
         return found
