@@ -234,9 +234,12 @@ def test_a_parameter_that_nobody_can_tell_needs_a_signature(config: CacheConfig)
         CachedTextEmbedder(Hiding(), config)
     with pytest.raises(UnversionedModelError, match="lower"):
         CachedTextEmbedder(Lowering(), config)
-    assert CachedTextEmbedder(Hiding(prefix="q: "), config, signature="hiding 1, q").run(text="x") == {
-        "embedding": [4.0]
-    }
+    named = CachedTextEmbedder(Hiding(prefix="q: "), config, signature="hiding 1, q")
+    assert named._signed.parameters is None
+    before = named._signed.now()
+    assert named.run(text="x") == named.run(text="x") == {"embedding": [4.0]}
+    assert named._signed.now() == before
+    assert named._signed.parameters is None  # what it says of itself is never believed
 
 
 def test_api_keys_are_no_part_of_a_key(config: CacheConfig, monkeypatch: pytest.MonkeyPatch) -> None:

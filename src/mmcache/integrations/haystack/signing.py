@@ -36,22 +36,24 @@ class Signed:
         cls = type(component)
         self._name = f"{cls.__module__}.{cls.__qualname__}"
         self._component, self._given, self._modality, self._versioned = component, given, modality, versioned
-        self.parameters = self._look()
+        self._hidden = False
+        self.parameters = self._look(first=True)
         """The component's own init parameters; None where they cannot be told."""
+        self._hidden = self.parameters is None
         self._value = self._sign()
 
     def now(self) -> Signature:
         """Raises `UnversionedModelError`, as when it was made."""
-        found = self._look()
+        found = None if self._hidden else self._look()
         if found != self.parameters:
             self.parameters = found
             self._value = self._sign()
         return self._value
 
-    def _look(self) -> dict[str, Any] | None:
+    def _look(self, *, first: bool = False) -> dict[str, Any] | None:
         try:
             found: dict[str, Any] = component_to_dict(self._component, self._name).get("init_parameters", {})
-            if (untold := _untold(self._component, found)) is not None:
+            if first and (untold := _untold(self._component, found)) is not None:
                 raise UnversionedModelError(f"nobody can tell its parameter {untold!r}")
             return found
         except Exception as error:
