@@ -273,7 +273,7 @@ def test_threads_that_ask_the_same_compute_once(cache: Cache) -> None:
 
 
 class Heard(BaseEventHandler):  # type: ignore[misc]
-    events: list[Any] = []
+    events: list[Any] = []  # noqa: RUF012 - pydantic copies it
 
     def handle(self, event: Any, **options: Any) -> None:
         self.events.append(event)

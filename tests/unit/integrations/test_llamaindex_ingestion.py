@@ -71,6 +71,10 @@ class Letters(MockEmbedding):  # type: ignore[misc]
         return [float(len(text)), 0.1]
 
 
+def splitter() -> SentenceSplitter:
+    return SentenceSplitter(chunk_size=64, chunk_overlap=0)
+
+
 def quietly(text: str) -> str:
     return text.lower()
 
@@ -85,7 +89,7 @@ def texts(nodes: Sequence[BaseNode]) -> list[str]:
 
 def test_a_second_run_runs_nothing_and_gives_the_same_nodes(cache: Cache) -> None:
     pipeline = cached_ingestion(
-        IngestionPipeline(transformations=[SentenceSplitter(chunk_size=64, chunk_overlap=0), Shout()]), cache
+        IngestionPipeline(transformations=[splitter(), Shout()]), cache
     )
     documents = [Document(text="Hello world. " * 40, id_="doc", metadata={"b": 1, "a": [1, 2]})]
     first = pipeline.run(documents=documents)
@@ -101,7 +105,7 @@ def test_it_survives_a_restart_with_documents_read_anew(tmp_path: Path) -> None:
     for round_ in range(2):
         with Cache(tmp_path) as cache:
             transformations = [
-                SentenceSplitter(chunk_size=64, chunk_overlap=0),
+                splitter(),
                 Letters(embed_dim=2, model_name="letters"),
             ]
             pipeline = cached_ingestion(IngestionPipeline(transformations=transformations), cache)

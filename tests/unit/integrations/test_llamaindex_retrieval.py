@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from PIL import Image
@@ -198,7 +198,7 @@ def test_an_index_whose_store_keeps_the_texts_has_no_state_of_its_own() -> None:
         vector_store = Store()
 
         class docstore:  # noqa: N801
-            docs: dict[str, Any] = {}
+            docs: ClassVar[dict[str, Any]] = {}
 
     with pytest.raises(SettingsError, match="index_version"):
         index_state(Held())
@@ -296,7 +296,7 @@ def test_too_much_to_be_settings_is_said_at_once(cache: Cache) -> None:
 
 
 class Heard(BaseEventHandler):  # type: ignore[misc]
-    events: list[Any] = []
+    events: list[Any] = []  # noqa: RUF012 - pydantic copies it
 
     def handle(self, event: Any, **options: Any) -> None:
         self.events.append(event)

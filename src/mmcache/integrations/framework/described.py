@@ -175,7 +175,7 @@ class _Walk:
                 ]
                 return ["dict", *pairs]  # in their order: templates and examples are shown in it
             case list() | tuple() if len(value) > _MANY and all(type(item) in _PLAIN for item in value):
-                return [type(value).__name__, blake3(repr(list(value)).encode("utf-8", "surrogatepass")).hexdigest()]
+                return [type(value).__name__, _digest(repr(list(value)))]
             case list() | tuple():
                 return [type(value).__name__, *(self.plain(item, depth) for item in value)]
             case set() | frozenset():
@@ -234,6 +234,10 @@ def _delivers(name: str, value: Any) -> bool:
     bare = _bare(name)
     is_object = not isinstance(value, str | int | float | list | tuple | dict | set)
     return bare in DELIVERY or (bare in OBJECTS and is_object) or SECRET.search(bare) is not None
+
+
+def _digest(text: str) -> str:
+    return blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _kind(named: Any) -> str:
