@@ -79,7 +79,12 @@ def serve(
         else:
             lines = {"address": place, "upstream": server.upstream, "folder": cache.root}
             show(speak, data, lambda: facts("mmcache serve", lines | {"clients": f"OPENAI_BASE_URL={place}/v1"}))
-        drain.run(frame, listening, drain_seconds=server.drain_seconds, reload=operations.hung_up)
+        app = None
+        if server.webhook_secret is not None:
+            from mmcache.integrations.ragflow.mounted import Mounted
+
+            app = Mounted(frame, cache, server.webhook_secret)
+        drain.run(frame, listening, drain_seconds=server.drain_seconds, reload=operations.hung_up, app=app)
     journal.flush()
     return Exit.DONE
 

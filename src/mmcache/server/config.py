@@ -101,6 +101,8 @@ class ServerSettings:
     """A line for each request: route, status, what the cache did, milliseconds; nothing of what was asked."""
     admin_token: str | None = field(default=None, repr=False)
     """What `/mmcache/status`, `/mmcache/switch` and `/mmcache/reload` ask for; None = they are off."""
+    webhook_secret: str | None = field(default=None, repr=False)
+    """What messages to `/mmcache/webhooks/ragflow` are signed with; None = it is off."""
     routes: Mapping[str, RouteRules] = field(default_factory=dict)
     fetch: FetchRules = FetchRules()
     trust: TrustRules = TrustRules()

@@ -72,7 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
 
 
-def configured(frame: Frame, drain_seconds: float) -> uvicorn.Config:
+def configured(frame: Any, drain_seconds: float) -> uvicorn.Config:
     """Uvicorn's settings: nothing that believes a client's headers, no log of its own."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(
@@ -100,9 +100,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"cannot listen at {host}:{port}: {error}; choose another --port") from error
 
 
-def run(frame: Frame, listening: socket.socket, *, drain_seconds: float, reload: Callable[[], Any]) -> None:
-    """Serve until SIGTERM or SIGINT, then drain."""
-    config = configured(frame, drain_seconds)
+def run(
+    frame: Frame, listening: socket.socket, *, drain_seconds: float, reload: Callable[[], Any], app: Any = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. app: the frame with something in front of it."""
+    config = configured(frame if app is None else app, drain_seconds)
     server = Serving(config)
 
     async def main() -> None:

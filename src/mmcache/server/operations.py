@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mmcache.server.asgi import Frame, Live
 
 FIXED = frozenset({"host", "port", "upstream", "kind", "connections", "keepalive_seconds", "connect_seconds",
-                   "upstream_seconds", "drain_seconds", "largest_answer_bytes"})  # fmt: skip
+                   "upstream_seconds", "drain_seconds", "largest_answer_bytes", "webhook_secret"})  # fmt: skip
 """Settings of a running proxy that only a restart changes."""
 
 READY_SECONDS = 1.0

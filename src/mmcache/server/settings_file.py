@@ -22,7 +22,7 @@ from mmcache.settings import cache_arguments, from_environment, parse_bytes
 TABLES = ("server", "upstream", "cache", "tenants", "trust", "fetch", "routes")
 SERVER = {
     "host": "host", "port": "port", "drain_seconds": "drain_seconds", "rate": "rate", "access_log": "access_log",
-    "admin_token_env": "admin_token",
+    "admin_token_env": "admin_token", "webhook_secret_env": "webhook_secret",
 }  # fmt: skip
 UPSTREAM = {
     "url": "upstream", "kind": "kind", "video_uuids": "video_uuids", "version": "version",
