@@ -342,6 +342,55 @@ def test_pictures_count_by_their_bytes(config: CacheConfig, tmp_path: Path) -> N
     assert len(embedder.embedder.seen) == 5
 
 
+def test_pictures_may_count_by_their_pixels(config: CacheConfig, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+
+    @component
+    class Seeing:
+        def __init__(self, model: str = "see 2", file_path_meta_field: str = "file_path") -> None:
+            self.model, self.file_path_meta_field = model, file_path_meta_field
+            self.seen: list[str] = []
+
+        @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
+        def run(self, documents: list[Document]) -> dict[str, Any]:
+            self.seen += [one.meta["file_path"] for one in documents]
+            pixels = [image.open(one.meta["file_path"]).convert("RGB").getpixel((0, 0)) for one in documents]
+            return {
+                "documents": [
+                    replace(one, embedding=[float(v) for v in p]) for one, p in zip(documents, pixels, strict=True)
+                ]
+            }
+
+    picture = image.new("RGB", (8, 4), (1, 2, 3))
+    picture.putpixel((0, 0), (9, 8, 7))
+    for name in ("a.png", "b.bmp"):
+        picture.save(tmp_path / name)
+    exif = image.Exif()
+    exif[0x0112] = 3  # upside down
+    picture.transpose(image.Transpose.ROTATE_180).save(tmp_path / "turned.png", exif=exif)
+    (tmp_path / "odd.png").write_bytes(b"no picture")
+    embedder = CachedDocumentEmbedder(Seeing(), config, pictures="pixels")
+    names = ["a.png", "b.bmp", "turned.png"]
+    documents = [Document(meta={"file_path": str(tmp_path / name), "n": n}) for n, name in enumerate(names)]
+    made = embedder.run(documents=documents)["documents"]
+    assert len(embedder.embedder.seen) == 1
+    assert [one.embedding for one in made] == [[9.0, 8.0, 7.0]] * 3
+    assert [one.meta for one in made] == [one.meta for one in documents]
+    assert not Path(embedder.embedder.seen[0]).exists()
+    assert embedder.run(documents=documents[1:])["documents"] == made[1:]
+    assert len(embedder.embedder.seen) == 1
+    plain = CachedDocumentEmbedder(Seeing(), config)  # files as they are: another key
+    assert plain.run(documents=documents)["documents"][2].embedding == [1.0, 2.0, 3.0]
+    assert plain.embedder.seen == [one.meta["file_path"] for one in documents]
+    paged = [Document(meta=documents[0].meta | {"page_number": 1})]
+    embedder.run(documents=paged)
+    assert embedder.embedder.seen[1:] == [documents[0].meta["file_path"]]
+    with pytest.raises(OSError, match="cannot identify"):
+        embedder.run(documents=[Document(meta={"file_path": str(tmp_path / "odd.png")})])
+    with pytest.raises(SettingsError):
+        CachedDocumentEmbedder(Seeing(), config, pictures="likeness")  # type: ignore[arg-type]
+
+
 def test_a_blob_is_part_of_the_key(embedder: CachedDocumentEmbedder) -> None:
     for data in (b"a", b"b"):
         embedder.run(documents=[Document(content="x", blob=ByteStream(data))])

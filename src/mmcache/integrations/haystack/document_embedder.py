@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from haystack import component, default_from_dict
 from haystack.core.serialization import component_to_dict
@@ -14,6 +17,7 @@ from mmcache.cache import Cache
 from mmcache.integrations.haystack.config import CacheConfig
 from mmcache.integrations.haystack.door import TENANT, Door, NotStored, aside, digest_key, inputs_bytes, off_loop
 from mmcache.integrations.haystack.freezing import unused
+from mmcache.integrations.haystack.pictures import png
 from mmcache.integrations.haystack.reading import (
     Reading,
     bare,
@@ -24,7 +28,8 @@ from mmcache.integrations.haystack.reading import (
     thawed_result,
 )
 from mmcache.integrations.haystack.signing import Signed
-from mmcache.model.errors import MMCacheError
+from mmcache.keys.content import Content, identify
+from mmcache.model.errors import InvalidInputError, MMCacheError, SettingsError
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
@@ -37,6 +42,8 @@ class CachedDocumentEmbedder(Door):
 
     Arguments as for `CachedTextEmbedder`. `meta["usage"]` is what the embedder used for the misses;
     `meta["mmcache"]` counts both. A document that could not be embedded is handed on as the embedder left it.
+    pictures: `bytes`, or `pixels`: the same picture in another file, saved anew without loss, is embedded once; the
+    embedder is then given the picture upright, as a PNG, so that nothing that the key does not see can count.
     """
 
     def __init__(
@@ -47,17 +54,21 @@ class CachedDocumentEmbedder(Door):
         tenant: str | None = None,
         per_tenant: bool = False,
         ttl: float | None = None,
+        pictures: Literal["bytes", "pixels"] = "bytes",
     ) -> None:
         self._set_up([embedder], cache, tenant, per_tenant, ttl)
-        self.embedder, self.signature = embedder, signature
+        if pictures not in ("bytes", "pixels"):
+            raise SettingsError(f'pictures is "bytes" or "pixels", not {pictures!r}')
+        self.embedder, self.signature, self.pictures = embedder, signature, pictures
         self._signed = Signed(embedder, signature, modality="document")
         self._take_sockets(embedder)
 
     def to_dict(self) -> dict[str, Any]:
         """For pipeline files. Raises `SerializationError` for a `Cache` that is no `CacheConfig`."""
         return self._to_dict(
-            embedder=component_to_dict(self.embedder, "embedder"), signature=self.signature, ttl=self.ttl
-        )
+            embedder=component_to_dict(self.embedder, "embedder"), signature=self.signature, ttl=self.ttl,
+            pictures=self.pictures,
+        )  # fmt: skip
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> CachedDocumentEmbedder:
@@ -87,6 +98,7 @@ class CachedDocumentEmbedder(Door):
             return aside(cache, error, lambda: run(**inputs))
         reading = Reading.of(self._signed.parameters)
         batch = Batch(cache, scope, reading, partial(_run_others, run, inputs), rest)
+        batch.pixels = self.pictures == "pixels"
         try:
             made = batch.embed(documents, self.ttl)
         except _OddError:
@@ -110,6 +122,8 @@ class Wanted:
     scope: Scope
     part: bytes
     document: Any
+    seen: Content | None = None
+    """Its picture, where that counts by its pixels."""
 
 
 class Batch:
@@ -124,6 +138,8 @@ class Batch:
         """What was computed here: the document that was given, and the value."""
         self._unused: dict[str, Any] | None = None
         self._documents = self._sent = 0
+        self.pixels = False
+        """Whether pictures count by their pixels."""
 
     def embed(self, documents: list[Any], ttl: float | None) -> list[Any]:
         """The documents with their embeddings, in order. Raises what the embedder raises, and `_OddError`."""
@@ -145,20 +161,33 @@ class Batch:
 
     def _identified(self, document: Any) -> Wanted | None:
         try:
-            part = key_part(self._reading, document, self._rest)
+            seen = self._see(document)
+            part = key_part(self._reading, document, self._rest, seen)
         except MMCacheError as error:
             self._cache.events.emit(Failed("haystack", f"a document is not looked up: {error}"))
             return None
-        return Wanted(digest_key(self._scope, "haystack document", part), self._scope, part, document)
+        return Wanted(digest_key(self._scope, "haystack document", part), self._scope, part, document, seen)
+
+    def _see(self, document: Any) -> Content | None:
+        """None where it counts by its bytes, also since we cannot read it."""
+        path = self._reading.picture(document) if self.pixels else None
+        try:
+            return None if path is None else identify(path, "image", salt=self._scope.salt, memo=self._cache.memo)
+        except InvalidInputError:
+            return None
 
     def _compute(self, missing: Sequence[Wanted]) -> list[Any]:
-        results = self._embedded([one.document for one in missing])
+        field = self._reading.file_field
+        with tempfile.TemporaryDirectory(prefix="mmcache-") if field and self.pixels else nullcontext("") as folder:
+            shown = [_shown(one, field, Path(folder) / f"{place}.png") for place, one in enumerate(missing)]
+            results = self._embedded(shown)
+        results = [_named(result, one, field) for result, one in zip(results, missing, strict=True)]
         said = self._calls[-1].get("meta")
         meta = unused(said) if isinstance(said, dict) else None
         values = []
         for one, result in zip(missing, results, strict=True):
             value = frozen_result(one.document, result, meta)
-            if self._reading.file_field is not None and not self._unchanged(one):
+            if field is not None and one.seen is None and not self._unchanged(one):
                 value = NotStored(result)
             values.append(value)
             self._made[one.key] = one.document, value
@@ -203,6 +232,21 @@ class Batch:
         if isinstance(meta := whole.get("meta"), dict):
             whole["meta"] = meta | {"mmcache": {"hits": self._documents - self._sent, "misses": self._sent}}
         return whole
+
+
+def _shown(one: Wanted, field: str | None, file: Path) -> Any:
+    """What the embedder is given: where the picture counts by its pixels, exactly these."""
+    if one.seen is None or field is None:
+        return one.document
+    file.write_bytes(png(one.seen.canonical()))
+    return replace(one.document, meta={**one.document.meta, field: str(file)})
+
+
+def _named(result: Any, one: Wanted, field: str | None) -> Any:
+    """The result, of the file that the caller named."""
+    if one.seen is None or field is None:
+        return result
+    return replace(result, meta={**result.meta, field: one.document.meta[field]})
 
 
 def _rounds(ids: list[str]) -> list[list[int]]:

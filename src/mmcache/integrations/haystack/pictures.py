@@ -29,7 +29,7 @@ def embedded_picture(embedder: Any, picture: Any, file_field: str | None) -> Any
         return _first(embedder, Document(meta={file_field: str(picture)}))
     encoded = Path(picture).read_bytes() if isinstance(picture, str | Path) else picture
     if not isinstance(encoded, bytes):
-        encoded = _png(picture)
+        encoded = png(picture)
     if file_field is None:
         return _first(embedder, Document(blob=ByteStream(encoded, mime_type=_mime_type(encoded))))
     with tempfile.TemporaryDirectory(prefix="mmcache-") as folder:
@@ -55,7 +55,8 @@ def _first(embedder: Any, document: Any) -> Any:
     return embedder.run(documents=[document])["documents"][0].embedding
 
 
-def _png(picture: Any) -> bytes:
+def png(picture: Any) -> bytes:
+    """A PIL picture as a file. Raises `ValueError` for anything else."""
     if not hasattr(picture, "save"):
         raise ValueError(f"a picture is a path, a byte stream or a PIL picture, not a {type(picture).__name__}")
     if picture.mode not in _PNG:

@@ -12,7 +12,7 @@ from haystack import Document
 from mmcache.integrations.haystack.door import NotStored
 from mmcache.integrations.haystack.freezing import frozen_sparse, frozen_vector, thawed_sparse
 from mmcache.keys.arguments import canonical_arguments
-from mmcache.keys.content import ContentOptions, encoded_bytes
+from mmcache.keys.content import Content, ContentOptions, encoded_bytes
 from mmcache.keys.framing import framed
 from mmcache.model.errors import InvalidInputError
 
@@ -44,15 +44,23 @@ class Reading:
             fields = tuple(told_fields)
         return cls(fields, file if isinstance(file, str) and file else None, str(told.get("root_path") or ""))
 
-    def bytes_of(self, document: Any) -> bytes:
-        """All that the embedding may depend on. Raises `InvalidInputError` for what has no canonical bytes."""
+    def picture(self, document: Any) -> Path | None:
+        """Of which file's pixels its embedding is; None for a page of a file, and where it names none."""
+        name = None if self.file_field is None else document.meta.get(self.file_field)
+        if not isinstance(name, str | Path) or not str(name) or document.meta.get(_PAGE) is not None:
+            return None
+        return Path(self.root) / name
+
+    def bytes_of(self, document: Any, seen: Content | None = None) -> bytes:
+        """All that the embedding may depend on. seen: its picture, where it counts by its pixels. Raises
+        `InvalidInputError` for what has no canonical bytes."""
         meta: dict[str, Any] = document.meta
         blob = document.blob
         parts: dict[str, Any] = {"content": document.content}
         if blob is not None:
             parts["blob"] = [bytes(blob.data), blob.mime_type]
         if self.file_field is not None:
-            parts["picture"] = self._file(meta.get(self.file_field))
+            parts["picture"] = self._file(meta.get(self.file_field)) if seen is None else [seen.digest, seen.decoder]
             parts["page"] = meta.get(_PAGE)
         elif self.meta_fields is None:
             parts["all"] = meta
@@ -115,6 +123,6 @@ def is_documents(documents: Any) -> bool:
     return isinstance(documents, list) and all(type(one) is Document for one in documents)
 
 
-def key_part(reading: Reading, document: Any, rest: bytes) -> bytes:
+def key_part(reading: Reading, document: Any, rest: bytes, seen: Content | None = None) -> bytes:
     """What a document's key is made of: what is read of it, and the other inputs of the run."""
-    return framed("document", reading.bytes_of(document), rest)
+    return framed("document", reading.bytes_of(document, seen), rest)
