@@ -13,7 +13,7 @@ _CAREFUL = Directives(no_store=True)
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED = r'"((?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\.)*)"'
-_DIRECTIVE = re.compile(rf"[ \t]*(?:({_TOKEN})(?:=(?:({_TOKEN})|{_QUOTED}))?)?[ \t]*(?:,|$)")
+_DIRECTIVE = re.compile(rf"[ \t]*(?:({_TOKEN})(?:=(?:({_TOKEN})|{_QUOTED}))?)?[ \t]*(?:,|\Z)")
 _SECONDS = re.compile(r"\d+", re.A)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from mmcache.server.exchange import Verdict
 
@@ -11,25 +12,26 @@ HEADER = b"x-mmcache"
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,3})?", re.A)
 _TOKEN = re.compile(r"[A-Za-z*][A-Za-z0-9:/!#$%&'*+.^_`|~-]*")
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
-_BARE = {outcome: outcome.encode() for outcome in ("hit", "miss", "partial", "bypass", "pass")}
 
 
 def rendered(verdict: Verdict) -> bytes:
     """The header's value. A detail whose name is no key of structured fields is left out."""
-    bare = _BARE[verdict.outcome]
-    if not (verdict.reason or verdict.saved_seconds or verdict.details):
-        return bare
-    parts = [bare.decode()]
+    text: str = verdict.outcome
     if verdict.reason:
-        parts.append(f"reason={_value(str(verdict.reason))}")
+        text += _parameter("reason", verdict.reason)
     if verdict.saved_seconds > 0:
-        parts.append(f"saved_ms={min(verdict.saved_seconds * 1e3, 1e11):.1f}")
-    parts += [f"{name}={_value(value)}" for name, value in verdict.details.items() if _KEY.fullmatch(name)]
-    return "; ".join(parts).encode("ascii")
+        text += f"; saved_ms={min(verdict.saved_seconds * 1e3, 1e11):.1f}"
+    for name, value in verdict.details.items():
+        text += _parameter(name, value)
+    return text.encode("ascii")
 
 
-def _value(text: str) -> str:
-    if _NUMBER.fullmatch(text) or _TOKEN.fullmatch(text):
-        return text
-    shown = "".join(c if " " <= c <= "~" else "?" for c in text[:200])
-    return '"' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'
+@lru_cache(maxsize=4096)
+def _parameter(name: str, value: str) -> str:
+    """`; name=value`, or nothing. Remembered: the same few come again and again."""
+    if not _KEY.fullmatch(name):
+        return ""
+    if _NUMBER.fullmatch(value) or _TOKEN.fullmatch(value):
+        return f"; {name}={value}"
+    shown = "".join(c if " " <= c <= "~" else "?" for c in value[:200])
+    return f'; {name}="' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'

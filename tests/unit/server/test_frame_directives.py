@@ -43,6 +43,8 @@ from mmcache.server.verdict import rendered
         (b"\xff", Directives(no_store=True)),
         (b'no-cache="authorization"', Directives(no_cache=True)),
         (b" \t no-store\t", Directives(no_store=True)),
+        (b"\n", Directives(no_store=True)),
+        (b"no-cache\n", Directives(no_store=True)),
     ],
 )
 def test_it_is_read_as_the_standard_says_and_else_carefully(field: bytes, expected: Directives) -> None:
