@@ -53,7 +53,7 @@ def test_a_killed_process_leaves_what_it_learned_and_nothing_wrong(tmp_path: Pat
         model = Model()
         with Cache(tmp_path, semantic=semantic()) as cache:
             (promise,) = cache.meaning.report()
-            assert promise.compared + promise.near >= 60 * (round_ + 1)
+            assert promise.compared + promise.near >= 20 * (round_ + 1)  # a busy ledger learns less
             assert promise.wrong == promise.compared_wrong == 0
             for number in range(0, 40, 5):
                 prompt = Prompt(OTHER, pictures=[picture(1000 * 2 * round_ + number)])

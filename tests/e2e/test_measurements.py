@@ -18,7 +18,7 @@ ROW = ["id", "metric", "unit", "better", "published", "target", "ours", "spread"
 
 def page_of(words: list[str]) -> dict[str, Any]:
     command = [sys.executable, *words, "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     if done.returncode == 3 and '"AssetError"' in done.stdout:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
