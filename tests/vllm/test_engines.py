@@ -12,7 +12,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` runs
 import numpy as np
 from PIL import Image
 
-from mmcache.lab.engines.process import Answer, Engine
+from mmcache.lab.engines.process import Answer, Asking, Engine
 from mmcache.lab.servers import server
 from mmcache.model.errors import AssetError
 
@@ -84,6 +84,16 @@ def test_the_same_pixels_in_another_file_are_the_same(first: Engine, folder: Pat
         opened.save(folder / "0.jpg", quality=60)
     assert first.ask(folder / "0.bmp", TEXT).encoded == 0
     assert first.ask(folder / "0.jpg", TEXT).encoded == 1
+
+
+def test_many_at_once_under_one_uuid(first: Engine, pictures: list[Path], right: list[Answer]) -> None:
+    """In one step of the engine: two pictures of one uuid, a repeated one, and another tenant's."""
+    numbers = [0, 2, 0, 2, 1, 0]
+    salts = [None, None, None, "b", None, "a"]
+    asked = [Asking(pictures[n], TEXT, uuid="V", salt=salt) for n, salt in zip(numbers, salts, strict=True)]
+    answers = first.together(asked)
+    assert [answer.tokens for answer in answers] == [right[n].tokens for n in numbers]
+    assert all(answer.differs(right[n]) < 5 * CLOSE for answer, n in zip(answers, numbers, strict=True))
 
 
 def test_a_second_engine_shares_and_a_killed_one_loses_nothing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +78,16 @@ class Answer:
         return max(abs(mine.get(token, -99.0) - value) for mine, theirs in pairs for token, value in theirs.items())
 
 
+@dataclass(frozen=True)
+class Asking:
+    """A request. `<image>` stands in `text`."""
+
+    picture: Path | None
+    text: str
+    uuid: str | None = None
+    salt: str | None = None
+
+
 class Engine:
     """Started when it is entered, closed (or with `kill` ended at once) when it is left. Raises `AssetError`.
 
@@ -143,12 +153,21 @@ class Engine:
         tokens: int = 4,
     ) -> Answer:
         """One request; `<image>` stands in `text`. Raises `AssetError` with what the engine said."""
-        name = None if picture is None else str(picture)
-        found = self._send({"do": "ask", "picture": name, "text": text, "uuid": uuid, "salt": salt, "tokens": tokens})
-        return Answer(
-            found["ms"], tuple(found["tokens"]), tuple(found["likely"]), found["encoded"], found["prefix"],
-            found["peak"],
-        )  # fmt: skip
+        return self.together([Asking(picture, text, uuid, salt)], tokens=tokens)[0]
+
+    def together(self, requests: Sequence[Asking], *, tokens: int = 4) -> list[Answer]:
+        """Requests at the same time; each has the latency and the encodings of all. Raises `AssetError`."""
+        lines = [
+            {"picture": each.picture and str(each.picture), "text": each.text, "uuid": each.uuid, "salt": each.salt}
+            for each in requests
+        ]
+        return [
+            Answer(
+                found["ms"], tuple(found["tokens"]), tuple(found["likely"]), found["encoded"], found["prefix"],
+                found["peak"],
+            )
+            for found in self._send({"do": "ask", "together": lines, "tokens": tokens})["answers"]
+        ]  # fmt: skip
 
     def flush(self) -> None:
         """Return when what was encoded is stored."""

@@ -66,27 +66,17 @@ class Serving:
         model.multi_modal_projector.register_forward_hook(keep)
 
     def ask(self, line: dict[str, Any]) -> dict[str, Any]:
-        """One request: latency, tokens, and the likeliest words of each place with their log-probabilities."""
-        from PIL import Image
-
-        prompt: dict[str, Any] = {"prompt": f"<s> {line['text']}"}
-        if line.get("picture"):
-            with Image.open(line["picture"]) as opened:
-                prompt["multi_modal_data"] = {"image": opened.convert("RGB")}
-        if line.get("uuid"):
-            prompt["multi_modal_uuids"] = {"image": line["uuid"]}
-        if line.get("salt"):
-            prompt["cache_salt"] = line["salt"]
+        """One request, or those of `together` at once: latency, tokens, and the likeliest words of each place with
+        their log-probabilities. Who is asked together shares the latency and the count of encodings."""
+        lines = line.get("together") or [line]
         parameters = self._parameters(temperature=0, max_tokens=line.get("tokens", 4), logprobs=8, ignore_eos=True)
+        prompts = [_prompt(each) for each in lines]
         before, began = self._encoded, time.perf_counter()
-        output = self._model.generate(prompt, parameters, use_tqdm=False)[0]
+        outputs = self._model.generate(prompts, parameters, use_tqdm=False)
         ms = 1e3 * (time.perf_counter() - began)
-        made = output.outputs[0]
-        likely = [{str(token): found.logprob for token, found in place.items()} for place in made.logprobs or []]
-        return {
-            "ms": ms, "tokens": list(made.token_ids), "likely": likely, "encoded": self._encoded - before,
-            "prefix": output.num_cached_tokens or 0, "peak": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        }  # fmt: skip
+        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        shared = {"ms": ms, "encoded": self._encoded - before, "peak": peak}
+        return {"answers": [shared | _answer(output) for output in outputs]}
 
     def flush(self, line: dict[str, Any]) -> dict[str, Any]:
         """Everything that was encoded is stored."""
@@ -117,6 +107,26 @@ class Serving:
     def close(self) -> None:
         """Stop the engine."""
         self._model.llm_engine.engine_core.shutdown()
+
+
+def _prompt(line: dict[str, Any]) -> dict[str, Any]:
+    from PIL import Image
+
+    prompt: dict[str, Any] = {"prompt": f"<s> {line['text']}"}
+    if line.get("picture"):
+        with Image.open(line["picture"]) as opened:
+            prompt["multi_modal_data"] = {"image": opened.convert("RGB")}
+    if line.get("uuid"):
+        prompt["multi_modal_uuids"] = {"image": line["uuid"]}
+    if line.get("salt"):
+        prompt["cache_salt"] = line["salt"]
+    return prompt
+
+
+def _answer(output: Any) -> dict[str, Any]:
+    made = output.outputs[0]
+    likely = [{str(token): found.logprob for token, found in place.items()} for place in made.logprobs or []]
+    return {"tokens": list(made.token_ids), "likely": likely, "prefix": output.num_cached_tokens or 0}
 
 
 def main() -> None:
