@@ -20,7 +20,7 @@ from mmcache.server.accounts import Account, Accounts
 from mmcache.server.answers import refusal, throw_away
 from mmcache.server.authority import Answer, Authority
 from mmcache.server.config import RouteRules
-from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Route, Verdict
+from mmcache.server.exchange import Answered, Asked, BypassedError, Headers, Proxy, Route, Verdict
 from mmcache.server.header_kinds import HOP_BY_HOP
 from mmcache.server.journal import Journal
 from mmcache.server.operations import Operations
@@ -32,6 +32,10 @@ from mmcache.server.watch import Flight, Receive, Watch
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+AtOnce = Callable[[int, Headers, bytes], bool]
+AT_ONCE = "mmcache.at_once"
+"""Where our own server puts into the scope what sends a whole answer in one go; False = it could not."""
 
 _NEVER_SENT = HOP_BY_HOP | {HEADER}
 _WRITTEN_ANEW = _NEVER_SENT | {b"content-length"}
@@ -108,7 +112,7 @@ class Frame:
                 if isinstance(error, TooManyError):
                     found.headers.append((b"retry-after", str(ceil(error.seconds)).encode()))
             status, verdict = found.status, found.verdict
-            await self._send(found, flight, send)
+            await self._send(found, flight, send, scope.get(AT_ONCE))
         except ClientGoneError:
             pass
         except asyncio.CancelledError:
@@ -194,7 +198,7 @@ class Frame:
         )
         return answered(reply, Verdict("bypass", reason))
 
-    async def _send(self, found: Answered, flight: Flight, send: Send) -> None:
+    async def _send(self, found: Answered, flight: Flight, send: Send, at_once: AtOnce | None) -> None:
         body = found.body
         if type(body) is bytes:
             headers = [pair for pair in found.headers if pair[0] not in _WRITTEN_ANEW]
@@ -204,6 +208,8 @@ class Frame:
         headers.append((HEADER, rendered(found.verdict)))
         if found.verdict.age_seconds is not None:
             headers.append((b"age", b"%d" % max(0.0, found.verdict.age_seconds)))
+        if at_once is not None and type(body) is bytes and at_once(found.status, headers, body):
+            return
         await send({"type": "http.response.start", "status": found.status, "headers": headers})
         if type(body) is bytes:
             await send({"type": "http.response.body", "body": body})

@@ -15,19 +15,23 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from mmcache.model.errors import SettingsError
-from mmcache.server.asgi import Frame, close
+from mmcache.server.asgi import AT_ONCE, Frame, close
+from mmcache.server.exchange import Headers
 
 HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 30.0
 IDLE_SECONDS = 75
 """How long a client's idle connection is kept: longer than most clients keep theirs, so that they close it first."""
 BACKLOG = 2048
+_SMALL = 32 << 10
+"""A body that is cheaper to copy than to write by itself."""
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
@@ -52,9 +56,10 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         if self.parser.get_http_version() not in ("1.0", "1.1"):
             raise ValueError("HTTP/1.0 and HTTP/1.1 are spoken here")
         super().on_headers_complete()
-        self.headers: list[
-            tuple[bytes, bytes]
-        ] = []  # what comes behind a body in chunks must not join those that the application reads
+        # What comes behind a body in chunks must not join those that the application reads.
+        self.headers: list[tuple[bytes, bytes]] = []
+        if self.scope["method"] != "HEAD":
+            self.scope[AT_ONCE] = partial(_at_once, self.cycle)
 
     def data_received(self, data: bytes) -> None:
         """Counts what is not yet a whole head."""
@@ -70,6 +75,32 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         else:
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+
+
+def _at_once(cycle: RequestResponseCycle, status: int, headers: Headers, body: bytes) -> bool:
+    """Send a whole answer: what `cycle.send` does in two steps, with checks of each header that are made here of all
+    together. False = not now: the client does not read, or has gone."""
+    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    lines = [b"%b: %b\r\n" % pair for pair in cycle.default_headers]
+    lines += [b"%b: %b\r\n" % pair for pair in headers]
+    if not cycle.keep_alive:
+        lines.append(b"connection: close\r\n")
+    head = b"".join(lines)
+    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+        raise ValueError("a header of the answer holds a line end")
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    if len(body) < _SMALL:
+        cycle.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], head, body))
+    else:
+        cycle.transport.write(b"%b%b\r\n" % (STATUS_LINE[status], head))
+        cycle.transport.write(body)
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
 
 
 def configured(frame: Any, drain_seconds: float) -> uvicorn.Config:

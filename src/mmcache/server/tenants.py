@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+import msgspec
 from blake3 import blake3
 
 from mmcache.cache import Cache
@@ -46,17 +47,13 @@ class Principal:
         """Until when (monotonic seconds) the upstream's yes to a model is believed."""
 
 
-class Seen:
+class Seen(msgspec.Struct):
     """What one pass over the headers found."""
 
-    __slots__ = ("control", "encoding", "parts", "pragma", "principal")
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.control: bytes | None = None
-        self.pragma: bytes | None = None
-        self.encoding: bytes | None = None
-        self.principal: Principal = None  # type: ignore[assignment]  # set before anyone sees this
+    principal: Principal
+    control: bytes | None
+    pragma: bytes | None
+    encoding: bytes | None
 
 
 class Tenants:
@@ -74,8 +71,9 @@ class Tenants:
     def see(self, headers: Headers, query: bytes, peer: str | None) -> Seen:
         """Who asks, and for what of the cache. Raises `ProxyError` 400 for headers that can be read in two ways, 401
         without a key, 403 for who calls itself a front proxy and is none."""
-        seen, kinds = Seen(), self._kinds
-        parts = seen.parts
+        kinds = self._kinds
+        parts: list[bytes] = []
+        control = pragma = encoding = None
         fronted = False
         for name, value in headers:
             kind = kinds.get(name, VARIES)
@@ -90,11 +88,11 @@ class Tenants:
                 if value != b"application/json" and not kind_of.plain_accept(value):
                     parts.append(b"%b:%b" % (name, value))
             elif kind == CONTROL:
-                seen.control = value if seen.control is None else seen.control + b"," + value
+                control = value if control is None else control + b"," + value
             elif kind == PRAGMA:
-                seen.pragma = value
+                pragma = value
             elif kind == ENCODING:
-                seen.encoding = value if seen.encoding is None else seen.encoding + b"," + value
+                encoding = value if encoding is None else encoding + b"," + value
             elif kind == CONNECTION:
                 if value != b"keep-alive" and value != b"close" and _drops(value):
                     parts.append(b"%b:%b" % (name, value))
@@ -114,8 +112,7 @@ class Tenants:
             principal = self._known[label] = self._first_seen(headers, parts, front)
             if len(self._known) > REMEMBERED:
                 del self._known[next(iter(self._known))]
-        seen.principal = principal
-        return seen
+        return Seen(principal, control, pragma, encoding)
 
     def _first_seen(self, headers: Headers, parts: Sequence[bytes], front: str | None) -> Principal:
         credentials = [(name, value) for name, value in headers if name in kind_of.CREDENTIALS]

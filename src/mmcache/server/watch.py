@@ -7,23 +7,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import msgspec
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 MOMENT_SECONDS = 0.25
 """Answers from memory are long gone by then, and cost no watcher."""
 
 
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """One request under way."""
 
-    __slots__ = ("done", "gone", "old", "readable", "receive", "task", "watcher")
-
-    def __init__(self, receive: Receive, task: asyncio.Task[Any] | None) -> None:
-        self.receive, self.task = receive, task
-        self.readable = False
-        """The body was read to its end: what comes next from the client is that it has gone."""
-        self.gone = self.done = self.old = False
-        self.watcher: asyncio.Task[None] | None = None
+    receive: Receive
+    task: asyncio.Task[Any] | None
+    readable: bool = False
+    """The body was read to its end: what comes next from the client is that it has gone."""
+    gone: bool = False
+    done: bool = False
+    old: bool = False
+    watcher: asyncio.Task[None] | None = None
 
 
 class Watch:
