@@ -205,6 +205,9 @@ def test_media_behind_an_address_are_passed_by(cache: Cache) -> None:
         [HumanMessage([{"type": "image", "source_type": "url", "url": "http://example.com/a"}])],
         [HumanMessage([{"type": "image", "url": "https://example.com/a"}])],
         [HumanMessage([{"type": "video", "url": "file:///tmp/a.mp4"}])],
+        [HumanMessage([{"type": "image_url", "image_url": {"url": "pictures/cat.png"}}])],
+        [HumanMessage([{"type": "image", "path": "/tmp/cat"}])],
+        [HumanMessage([{"type": "media", "file_uri": "gs://bucket/cat"}])],
         [HumanMessage([{"type": "input_image", "image_url": "https://example.com/a"}])],
         [HumanMessage([{"type": "tool_result", "content": [{"type": "image", "source": {"url": "https://e.com/a"}}]}])],
     ]
@@ -292,8 +295,8 @@ def test_only_deterministic_calls_where_that_is_asked_for(cache: Cache) -> None:
     for _ in range(2):
         Chat(temperature=0.7, cache=ours).invoke("hello", seed=3)
     assert len(RAN) == 1
-    assert deterministic('{"kwargs": {"temperature": 0.5}}---[(\'temperature\', 0), (\'stop\', None)]')
-    assert not deterministic('{"kwargs": {"temperature": 0}}---[(\'temperature\', 1), (\'stop\', None)]')
+    assert deterministic("{\"kwargs\": {\"temperature\": 0.5}}---[('temperature', 0), ('stop', None)]")
+    assert not deterministic("{\"kwargs\": {\"temperature\": 0}}---[('temperature', 1), ('stop', None)]")
     assert not deterministic("[('model', 'm')]")
     assert not deterministic("[('temperature', None), ('seed', None)]")
 
@@ -368,4 +371,4 @@ def test_an_answer_of_another_release_is_a_miss(cache: Cache) -> None:
 def test_the_wrong_things_are_refused(cache: Cache) -> None:
     for options in ({"pictures": "meaning"}, {"signature": ""}, {"ttl": -1}, {"tenant": 3}, {"namespace": ""}):
         with pytest.raises(SettingsError):
-            MMCache(cache, **options)  # type: ignore[arg-type]
+            MMCache(cache, **options)

@@ -121,13 +121,13 @@ def test_pictures_count_by_their_pixels(cache: Cache, tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in ("one.png", "two.bmp")]
     for path in paths:
         picture.save(path)
-    first = embed.embed_image(paths)  # type: ignore[attr-defined]
+    first = embed.embed_image(paths)
     assert first[0] == first[1] == Eyes().embed_image(paths)[0]
     RAN.clear()
-    assert embed.embed_image([paths[1]]) == first[:1]  # type: ignore[attr-defined]
+    assert embed.embed_image([paths[1]]) == first[:1]
     assert RAN == []
     Image.new("L", (20, 10)).save(paths[0])
-    assert embed.embed_image([paths[0]]) != first[:1]  # type: ignore[attr-defined]
+    assert embed.embed_image([paths[0]]) != first[:1]
     assert not hasattr(cached_embeddings(Letters(), cache), "embed_image")
 
 
@@ -291,12 +291,13 @@ def test_tenants_come_from_the_configuration_and_forget_erases(cache: Cache) -> 
 
 def test_errors_pass_and_wrong_things_are_refused(cache: Cache) -> None:
     class Broken(Fixed):
-        def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        def _get_relevant_documents(self, query: str, *, run_manager: Any, style: str = "") -> list[Document]:
             raise MMCacheError("its own")
 
     with pytest.raises(MMCacheError, match="its own"):
         CachedRetriever(Broken(), cache, index_version="v1").invoke("q")
-    for wrong in ({"index_version": ""}, {"index_version": "v1", "signature": ""}):
+    wrongs: list[dict[str, Any]] = [{"index_version": ""}, {"index_version": "v1", "signature": ""}]
+    for wrong in wrongs:
         with pytest.raises(SettingsError):
             CachedRetriever(Fixed(), cache, **wrong)
     with pytest.raises(SettingsError):

@@ -88,9 +88,7 @@ def texts(nodes: Sequence[BaseNode]) -> list[str]:
 
 
 def test_a_second_run_runs_nothing_and_gives_the_same_nodes(cache: Cache) -> None:
-    pipeline = cached_ingestion(
-        IngestionPipeline(transformations=[splitter(), Shout()]), cache
-    )
+    pipeline = cached_ingestion(IngestionPipeline(transformations=[splitter(), Shout()]), cache)
     documents = [Document(text="Hello world. " * 40, id_="doc", metadata={"b": 1, "a": [1, 2]})]
     first = pipeline.run(documents=documents)
     RAN.clear()
@@ -178,8 +176,8 @@ def test_pictures_count(cache: Cache, tmp_path: Path) -> None:
     for content in ("cat", "dog", "cat"):  # under one name
         path.write_text(content)
         assert texts(cached([ImageNode(image_path=str(path))])) == [content]
-    for content in (b"cat", b"dog!"):
-        assert texts(cached([Document(image_resource=MediaResource(data=content))])) == [content.decode()]
+    for data in (b"cat", b"dog!"):
+        assert texts(cached([Document(image_resource=MediaResource(data=data))])) == [data.decode()]
     assert len(RAN) == 6
 
 

@@ -7,6 +7,7 @@ over, a folder of weights by its bytes. What only delivers (clients, callbacks, 
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import enum
 import functools
@@ -216,10 +217,21 @@ class _Walk:
         if not held:
             slots = [slot for one in kind.__mro__ for slot in _listed(getattr(one, "__slots__", ()))]
             held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
+        if not held and not hasattr(value, "__dict__"):
+            return [*name, *self._reduced(value, depth)]
         # What is None may be made at the first use: None counts as not there.
         known = {key: item for key, item in held.items() if item is not None and not key.startswith("__")}
         kept = {key: item for key, item in known.items() if not _delivers(key, item)}
         return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)]]
+
+    def _reduced(self, value: Any, depth: int) -> list[Any]:
+        """Of what shows no attributes (a compiled pattern, an `itemgetter`): what it could be made again from."""
+        try:
+            reduce = copyreg.dispatch_table.get(type(value))
+            made = value.__reduce_ex__(2) if reduce is None else reduce(value)
+        except Exception:  # noqa: BLE001 - a connection, a lock, a native object: its type is all there is to see
+            return []
+        return [made] if isinstance(made, str) else [self.plain(part, depth) for part in made[1:3]]
 
 
 def _listed(slots: str | Sequence[str]) -> Sequence[str]:

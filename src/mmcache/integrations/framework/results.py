@@ -110,7 +110,7 @@ class Results:
             digest = blake3(framed("asked", parts(scope.salt)), key=scope.salt).digest(length=DIGEST_BYTES)
             return Question(Key(scope.digest, digest), state)
         except MMCacheError as error:
-            self.realm.failed(f"not looked up: {error}")
+            self.realm.failed(f"not looked up: {type(error).__name__}")
             return "unidentified"
         except Exception as error:  # noqa: BLE001 - the state's function is a plug-in, and the call goes on without
             self.realm.failed(f"not looked up: {type(error).__name__} while telling the version of what is asked about")
@@ -202,5 +202,5 @@ class _Run:
             raise error
         if isinstance(error, _PassedError):  # another caller's, who keeps it for himself
             return None
-        realm.failed(f"went on without the cache: {error}")
+        realm.failed(f"went on without the cache: {type(error).__name__}")
         return None

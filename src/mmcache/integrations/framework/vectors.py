@@ -93,7 +93,7 @@ class Vectors:
                 scope = cache.scopes.of(signature, tenant, self._realm.namespace)
             return _Request(Key(scope.digest, content.digest), scope, content)
         except MMCacheError as error:
-            self._realm.failed(f"not looked up: {error}")
+            self._realm.failed(f"not looked up: {type(error).__name__}")
             return None
 
     def _answered(
@@ -114,7 +114,7 @@ class Vectors:
         except MMCacheError as error:
             if ran - own.keys():
                 raise  # the model's own
-            self._realm.failed(f"went on without the cache: {error}")
+            self._realm.failed(f"went on without the cache: {type(error).__name__}")
             left = [request for request in requests if request.key not in own]
             vectors = _vectors(compute([self._given(one.content) for one in left]), len(left)) if left else []
             own.update(zip((request.key for request in left), vectors, strict=True))

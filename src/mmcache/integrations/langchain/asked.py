@@ -27,6 +27,9 @@ _NAMES_A_MODEL = re.compile(
 _TEMPERATURE = re.compile(r"""['"]temperature['"]\s*[:,]\s*([0-9.eE+-]+|None|null)""")
 _SEED = re.compile(r"""['"]seed['"]\s*[:,]\s*-?[0-9]""")
 _ADDRESS = re.compile(r"^(?!data:)[a-zA-Z][a-zA-Z0-9+.-]*:(?://|(?=[^ ]+$)(?=.*/))")
+_LOCATION = re.compile(r"(?:^|_)(?:url|uri|path)$", re.I)
+_MAY_LOCATE = re.compile(r'://|"[a-z_]*(?:url|uri|path)": ', re.I)
+_ENCODED = re.compile(r"^[A-Za-z0-9+/_=\s-]{100,}$")
 _DATA_URL = re.compile(r"^data:image/[a-zA-Z0-9.+-]+;base64,", re.I)
 _MEDIA = re.compile(r"image|audio|video|file|media|document|pdf", re.I)
 
@@ -45,7 +48,7 @@ def why_not(prompt: str, llm: str, *, named: bool, deterministic_only: bool, rem
     if _is_messages(prompt):
         if _NOT_SERIALISED in prompt:
             return "message"
-        if not remote_media and "://" in prompt and any(map(_remote, _parts(json.loads(prompt)))):
+        if not remote_media and _MAY_LOCATE.search(prompt) and any(map(_remote, _parts(json.loads(prompt)))):
             return "remote-media"
     return ""
 
@@ -85,15 +88,16 @@ def _parts(node: Any) -> list[dict[str, Any]]:
     return [node, *found] if media or any(_MEDIA.search(str(name)) for name in node) else found
 
 
-def _remote(part: Any) -> bool:
-    """Whether a media part names an address, at any depth."""
+def _remote(part: Any, name: str = "") -> bool:
+    """Whether a media part names an address or a file, at any depth."""
     if isinstance(part, str):
-        return _ADDRESS.match(part) is not None
+        place = _LOCATION.search(name) is not None and not part.startswith("data:") and not _ENCODED.match(part)
+        return place or _ADDRESS.match(part) is not None
     if isinstance(part, list):
-        return any(map(_remote, part))
+        return any(_remote(item, name) for item in part)
     if not isinstance(part, dict):
         return False
-    return any(_remote(value) for name, value in part.items() if name not in ("text", "type", "mime_type"))
+    return any(_remote(value, key) for key, value in part.items() if key not in ("text", "type", "mime_type", "id"))
 
 
 def _replaced(node: Any, picture: Callable[[bytes], str]) -> Any:

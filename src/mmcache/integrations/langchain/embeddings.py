@@ -70,7 +70,7 @@ class CachedEmbeddings(Embeddings):  # type: ignore[misc]
         try:
             vectors = self._vectors.value()[role]
         except MMCacheError as error:  # reconfigured, and now nothing says which model it is
-            self._realm.failed(f"went on without the cache: {error}")
+            self._realm.failed(f"went on without the cache: {type(error).__name__}")
             return compute(sources)
         return vectors.many(sources, compute)[0]
 
@@ -78,7 +78,7 @@ class CachedEmbeddings(Embeddings):  # type: ignore[misc]
         try:
             vectors = self._vectors.value()[role]
         except MMCacheError as error:
-            self._realm.failed(f"went on without the cache: {error}")
+            self._realm.failed(f"went on without the cache: {type(error).__name__}")
             return list(await compute(sources))
         return (await vectors.amany(sources, compute))[0]
 

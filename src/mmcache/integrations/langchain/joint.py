@@ -46,6 +46,7 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
     _realm: Realm = PrivateAttr()
     _make: Callable[[str], Retrieval] = PrivateAttr()
     _locator: Locator = PrivateAttr()
+    _facts: Callable[[], str] = PrivateAttr()
     _retrievals: dict[str, Retrieval] = PrivateAttr(default_factory=dict)
 
     def __init__(
@@ -103,6 +104,12 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
             )  # fmt: skip
 
         self._make = make
+        models = (pictures.signature.digest + words.signature.digest).hex()
+        self._facts = lambda: f"{models} {self.k} {described(retrieval)} {corpus()}"
+
+    def facts_for_keys(self) -> str:
+        """What the keys of other caches need to know of it."""
+        return self._facts()
 
     @property
     def locator(self) -> Locator:

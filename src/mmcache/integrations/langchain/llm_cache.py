@@ -82,7 +82,7 @@ class MMCache(BaseCache):  # type: ignore[misc]
             if make is not None:
                 return answers_of(str(make()))
         except MMCacheError as error:
-            self._realm.failed(f"not looked up: {error}")
+            self._realm.failed(f"not looked up: {type(error).__name__}")
         except (ValueError, KeyError, TypeError) as error:  # another release of LangChain wrote it
             self._realm.failed(f"a stored answer could not be read ({type(error).__name__}); it is computed anew")
         with self._lock:
@@ -104,7 +104,7 @@ class MMCache(BaseCache):  # type: ignore[misc]
         except UnstorableError:
             pass
         except MMCacheError as error:
-            self._realm.failed(f"not kept: {error}")
+            self._realm.failed(f"not kept: {type(error).__name__}")
 
     def clear(self, **kwargs: Any) -> None:
         """Erase the answers of this tenant and namespace, in every tier; whatever else is cached stays."""

@@ -65,7 +65,7 @@ class MMCacheStore(BaseStore[str, bytes]):  # type: ignore[misc]
         try:
             looks = self._realm.cache.answers.look_up([self._key(scope, name) for name in keys])
         except MMCacheError as error:
-            self._realm.failed(f"not looked up: {error}")
+            self._realm.failed(f"not looked up: {type(error).__name__}")
             return [None] * len(keys)
         return [None if look.make is None else _value(look.make, name) for look, name in zip(looks, keys, strict=True)]
 
@@ -77,7 +77,7 @@ class MMCacheStore(BaseStore[str, bytes]):  # type: ignore[misc]
             try:
                 self._realm.cache.put(self._key(scope, name), {"name": name, "value": bytes(value)}, ttl=self._ttl)
             except MMCacheError as error:
-                self._realm.failed(f"not kept: {error}")
+                self._realm.failed(f"not kept: {type(error).__name__}")
 
     def mdelete(self, keys: Sequence[str]) -> None:
         """Drop them, in every tier."""

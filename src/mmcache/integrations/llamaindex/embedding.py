@@ -115,7 +115,7 @@ class CachedEmbedding(BaseEmbedding):  # type: ignore[misc]
         try:
             vectors = self._vectors.value()[role]
         except MMCacheError as error:  # reconfigured, and now nothing says which model it is
-            self._realm.failed(f"went on without the cache: {error}")
+            self._realm.failed(f"went on without the cache: {type(error).__name__}")
             return compute(sources)
         found, tallied = vectors.many(sources, compute)
         tell_embedded(role, tallied)
@@ -125,7 +125,7 @@ class CachedEmbedding(BaseEmbedding):  # type: ignore[misc]
         try:
             vectors = self._vectors.value()[role]
         except MMCacheError as error:
-            self._realm.failed(f"went on without the cache: {error}")
+            self._realm.failed(f"went on without the cache: {type(error).__name__}")
             return list(await compute(sources))
         found, tallied = await vectors.amany(sources, compute)
         tell_embedded(role, tallied)

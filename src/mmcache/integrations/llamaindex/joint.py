@@ -72,6 +72,11 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
         self._sought = blake3(described(search).encode()).hexdigest()[:32]
         self._retrievals: dict[str, Retrieval] = {}
 
+    def facts_for_keys(self) -> str:
+        """What the keys of other caches need to know of it."""
+        models = self._picture.signature.digest + self._text.signature.digest
+        return f"{models.hex()} {self.similarity_top_k} {described(self._options)} {self._corpus()}"
+
     def locate(self, query: QueryBundle | str) -> Located:
         """A lookup with a record of its hops: at which one it died, and how long each took. See `located.value`."""
         bundle = QueryBundle(query) if isinstance(query, str) else query

@@ -60,7 +60,7 @@ class MMCacheKVStore(BaseKVStore):  # type: ignore[misc]
                 return
             self._realm.cache.put(place[0], text, ttl=self._ttl)
         except (MMCacheError, TypeError, ValueError) as error:
-            self._realm.failed(f"not kept: {error}")
+            self._realm.failed(f"not kept: {type(error).__name__}")
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
         """What is kept for it, or None."""
@@ -72,7 +72,7 @@ class MMCacheKVStore(BaseKVStore):  # type: ignore[misc]
         try:
             text = self._realm.cache.get(key)
         except MMCacheError as error:
-            self._realm.failed(f"not looked up: {error}")
+            self._realm.failed(f"not looked up: {type(error).__name__}")
             return None
         if text is None:
             return None
