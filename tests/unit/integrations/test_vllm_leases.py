@@ -128,3 +128,13 @@ def test_saving_stores_a_copy_and_says_what_does_not_fit() -> None:
     assert saving.save("c", FACTS, output)
     saving.close()
     assert len(stored) == 2
+
+
+def test_a_copy_that_fails_costs_its_output_only() -> None:
+    stored: list[Saved] = []
+    saving = Saving(stored.append, backlog_bytes=1000)
+    assert not saving.save("a", FACTS, torch.empty(2, 3, device="meta"))
+    assert saving.save("b", FACTS, torch.ones(2, 3))
+    saving.close()
+    assert [saved.name for saved in stored] == ["b"]
+    assert saving.dropped == 1

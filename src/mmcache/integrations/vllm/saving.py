@@ -35,35 +35,50 @@ class Saving:
         self.dropped = 0
 
     def save(self, name: str, facts: Facts, output: torch.Tensor, cost: float = 0.0) -> bool:
-        """Copy `output` (asynchronously, from an accelerator) and have it stored; False where it does not fit."""
+        """Copy `output` (asynchronously, from an accelerator) and have it stored; False where it does not fit, or
+        there is no memory for the copy."""
         size = output.numel() * output.element_size()
         with self._lock:
             if self._waiting + size > self._limit:
                 self.dropped += 1
                 return False
             self._waiting += size
+        try:
+            copy, ready = _copied(output)
+        except RuntimeError:  # torch's, of memory or of a device: the step goes on
+            self._done(size, dropped=True)
+            return False
+        with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="mmcache-vllm-saving", daemon=True)
                 self._thread.start()
-        copy, ready = _copied(output)
-        self._queue.put(Saved(name, facts, copy, ready, cost))
+            self._queue.put(Saved(name, facts, copy, ready, cost))
         return True
+
+    def _done(self, size: int, *, dropped: bool) -> None:
+        with self._lock:
+            self._waiting -= size
+            self.dropped += dropped
 
     def _run(self) -> None:
         while (saved := self._queue.get()) is not None:
+            dropped = True
             try:
                 saved.ready()
+                dropped = False
                 self._store(saved)
+            except RuntimeError:
+                continue
             finally:
-                with self._lock:
-                    self._waiting -= saved.tensor.numel() * saved.tensor.element_size()
+                self._done(saved.tensor.numel() * saved.tensor.element_size(), dropped=dropped)
 
     def close(self) -> None:
         """Return when all is stored."""
         with self._lock:
             thread, self._thread = self._thread, None
+            if thread is not None:
+                self._queue.put(None)
         if thread is not None:
-            self._queue.put(None)
             thread.join()
 
 
