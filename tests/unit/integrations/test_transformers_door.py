@@ -134,7 +134,11 @@ def _config(tower: Any) -> None:
     tower.post_layernorm.eps = 0.5
 
 
-@pytest.mark.parametrize("change", [_load, _data, _exchanged_data, _step, _module, _numpy, _config])
+def _attribute(tower: Any) -> None:
+    tower.encoder.layers[0].layer_norm1.eps = 0.5
+
+
+@pytest.mark.parametrize("change", [_load, _data, _exchanged_data, _step, _module, _numpy, _config, _attribute])
 def test_changed_weights_are_noticed(change: Callable[[Any], None], cache: Cache) -> None:
     tower, pictures = towers.clip(), towers.pictures(2)
     with cache_vision_tower(tower, cache, guard=False) as handle:

@@ -28,6 +28,7 @@ from mmcache.integrations.transformers.swap import DOORS, swapped
 from mmcache.integrations.transformers.towers import find
 from mmcache.integrations.transformers.watch import Watch, check_signable, numerics, usable
 from mmcache.keys.arguments import canonical_arguments
+from mmcache.keys.framing import framed
 from mmcache.keys.tensor import identify_array
 from mmcache.model.errors import InvalidInputError, SettingsError, UnversionedModelError
 from mmcache.model.event import Failed
@@ -310,14 +311,15 @@ class CachedTower:
         )
 
     def _key(self, scope: Scope, picture: Picture, extra: bytes) -> Key:
-        parts = [identify_array(picture.pixels, "image", scope.salt).digest, extra]
-        for name, value in picture.beside:
-            if isinstance(value, torch.Tensor):
-                parts.append(name.encode() + identify_array(value, "image", scope.salt).digest)
-            else:
-                parts.append(canonical_arguments((name, value)))
-        # Each part has a fixed length or says its own, so two calls cannot run together into one.
-        return Key(scope.digest, blake3(b"".join(parts), key=scope.salt).digest(length=16))
+        beside = [
+            framed("tensor", name.encode(), identify_array(value, "image", scope.salt).digest)
+            if isinstance(value, torch.Tensor)
+            else framed("numbers", name.encode(), canonical_arguments(value))
+            for name, value in picture.beside
+        ]
+        pixels = identify_array(picture.pixels, "image", scope.salt).digest
+        whole = framed("picture", pixels, extra, *beside)
+        return Key(scope.digest, blake3(whole, key=scope.salt).digest(length=16))
 
     def _count(self, pictures: int, computed: int) -> None:
         with self._lock:

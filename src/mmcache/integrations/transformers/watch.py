@@ -21,6 +21,7 @@ SAMPLES = 8
 """Numbers of each tensor that are compared at every call, evenly spread."""
 _ADAPTERS = ("merged_adapters", "_active_adapter", "_disable_adapters", "scaling")
 """What an adapter's layer changes without touching a tensor."""
+_PLAIN = frozenset((bool, int, float, str))
 _OURS = "transformers.utils.output_capturing"
 """Hooks that transformers itself installs, to note hidden states."""
 _HIDDEN = ("torch.ao.", "torch.nn.quantized", "torch.nn.intrinsic.quantized")
@@ -56,6 +57,8 @@ def usable(tower: nn.Module, pixels: torch.Tensor) -> None:
     modules = torch.nn.modules.module
     if modules._global_forward_hooks or modules._global_forward_pre_hooks:
         raise Aside("hooks")
+    if pixels.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise Aside("compiled")
     wanted = torch.is_grad_enabled()
     if wanted and pixels.requires_grad:
         raise Aside("grad")
@@ -122,6 +125,7 @@ def _survey(tower: nn.Module) -> tuple[list[Any], list[Any]]:
         things.append(module)
         seen += (id(module), id(own.get("forward")))
         seen += [repr(own[name]) for name in _ADAPTERS if name in own]
+        seen += [value for name, value in own.items() if type(value) in _PLAIN and name[0] != "_"]  # eps, scales…
         for held in (own["_parameters"], own["_buffers"]):
             for name, tensor in held.items():
                 if tensor is not None and not tensor.is_meta:
