@@ -38,7 +38,6 @@ PLAIN = {
     "png, sRGB and a time": png(chunk(b"sRGB", b"\0"), chunk(b"tIME", bytes(7))),
     "grey png": saved(GREY),
     "bmp": saved(RGB, "BMP"),
-    "lossless webp": saved(RGB, "WEBP", lossless=True),
 }
 
 
@@ -57,6 +56,7 @@ def oriented() -> bytes:
 NOT_PLAIN = {
     "jpeg": saved(RGB, "JPEG"),
     "lossy webp": saved(RGB, "WEBP"),
+    "lossless webp": saved(RGB, "WEBP", lossless=True),
     "gif": saved(RGB, "GIF"),
     "grey bmp, with a palette": saved(GREY, "BMP"),
     "bmp with alpha": saved(RGB.convert("RGBA"), "BMP"),

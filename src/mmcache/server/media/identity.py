@@ -18,7 +18,7 @@ from mmcache.keys.memo import LocalMemo
 from mmcache.model.errors import InvalidInputError
 from mmcache.model.signature import Signature
 from mmcache.server.exchange import Proxy
-from mmcache.server.media.plain import LARGEST_PIXELS, settled
+from mmcache.server.media.plain import LARGEST_PIXELS, filled, settled
 
 SIGNATURE = Signature(model_version="1", function="mmcache.server.media")
 INLINE_BYTES = 128 << 10
@@ -85,6 +85,8 @@ class Digests:
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
     def _pixels(self, raw: bytes, exact: bytes, tenant: str) -> bytes:
+        if not filled(raw):
+            return exact
         try:
             found = identify(raw, "image", salt=self.salt(tenant), memo=self._cache.memo, options=_OPTIONS)
         except InvalidInputError:
