@@ -16,6 +16,7 @@ LARGEST_BYTES = 16 << 20
 """Of an answer that is kept; also how far behind a reader of a stream may be."""
 ENDS = frozenset(("stop", "tool_calls", "function_call"))
 """Why a model ended that had said all it wanted to. Not `length`, `content_filter`, `abort`, `error`, `repetition`."""
+CALLED = frozenset(("tool_calls", "function_call"))
 _KEPT = frozenset((b"content-type", b"openai-model", b"openai-version"))
 
 
@@ -86,12 +87,17 @@ def read_object(body: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def flaw(answer: Mapping[str, Any] | None, choices: int) -> str:
-    """Why this answer of `/v1/chat/completions` must not be kept; empty where it may be. choices: how many it has."""
+def flaw(answer: Mapping[str, Any] | None, choices: int, most_tokens: int = 0) -> str:
+    """Why this answer of `/v1/chat/completions` must not be kept; empty where it may be.
+
+    choices: how many it has. most_tokens: that it might have; 0 = that is not known.
+    """
     if answer is None:
         return "malformed-answer"
     if answer.get("error") is not None:
         return "error"
+    if cites(answer):
+        return "web-search"
     found = answer.get("choices")
     if not isinstance(found, list) or not all(isinstance(choice, dict) for choice in found):
         return "malformed-answer"
@@ -99,11 +105,16 @@ def flaw(answer: Mapping[str, Any] | None, choices: int) -> str:
         return "choices-missing"
     if filtered(answer.get("prompt_filter_results")):
         return "content-filter"
-    return next((why for choice in found if (why := _flaw(choice))), "")
+    if why := next((why for choice in found if (why := _flaw(choice))), ""):
+        return why
+    called = any(choice.get("finish_reason") in CALLED for choice in found)
+    return "truncated" if called and spent(answer, most_tokens) else ""
 
 
 def _flaw(choice: Mapping[str, Any]) -> str:
     ended, message = choice.get("finish_reason"), choice.get("message")
+    if choice.get("error") is not None:
+        return "error"
     if ended not in ENDS:
         return why_ended(ended)
     if not isinstance(message, dict):
@@ -112,7 +123,38 @@ def _flaw(choice: Mapping[str, Any]) -> str:
         return "refusal"
     if message.get("audio") is not None:
         return "audio-output"
+    if cites(message):
+        return "web-search"
+    functions = [call.get("function") for call in objects(message.get("tool_calls"))]
+    if not all(map(is_whole, objects([*functions, message.get("function_call")]))):
+        return "truncated"
     return "content-filter" if filtered(choice.get("content_filter_results")) else ""
+
+
+def is_whole(call: Mapping[str, Any]) -> bool:
+    """Whether the arguments of a function called are JSON to their end.
+
+    vLLM says `tool_calls` also of an answer that was cut off within them, where others say `length`.
+    """
+    arguments = call.get("arguments")
+    try:
+        parse(arguments if isinstance(arguments, str) else b"")
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return False
+    return True
+
+
+def spent(answer: Mapping[str, Any], most_tokens: int) -> bool:
+    """Whether its usage says that it had all tokens that it might have, and so may have ended for that."""
+    usage = answer.get("usage")
+    told = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return isinstance(told, int) and 0 < most_tokens <= told
+
+
+def cites(told: Mapping[str, Any]) -> bool:
+    """Whether an answer, or a message, rests on what was found in a world that changes, as models that search by
+    themselves say."""
+    return any(told.get(name) for name in ("annotations", "citations", "search_results"))
 
 
 def why_ended(reason: object) -> str:
@@ -120,13 +162,13 @@ def why_ended(reason: object) -> str:
     return {"length": "truncated", "content_filter": "content-filter"}.get(str(reason), "unfinished")
 
 
-def filtered(results: Any) -> bool:
-    """Whether a filter, as Azure tells of them, took anything away."""
-    if isinstance(results, list):
-        return any(filtered(one) for one in results)
-    if not isinstance(results, dict):
+def filtered(results: Any, levels: int = 8) -> bool:
+    """Whether a filter, as Azure tells of them, took anything away; also where its results are too deep to tell."""
+    if not isinstance(results, list | dict):
         return False
-    return results.get("filtered") is True or any(filtered(one) for one in results.values())
+    if not levels or (isinstance(results, dict) and results.get("filtered") is True):
+        return True
+    return any(filtered(one, levels - 1) for one in (results.values() if isinstance(results, dict) else results))
 
 
 def tokens(answer: Mapping[str, Any] | None) -> int:

@@ -36,12 +36,12 @@ class Dialect:
     path: str
     canonical: Callable[..., Canonical | Bypass]
     """`canonical(request, sampled=…, tools=…)`."""
-    flaw: Callable[[Mapping[str, Any] | None, int], str]
-    """`flaw(answer, choices)`: why it must not be kept."""
+    flaw: Callable[[Mapping[str, Any] | None, int, int], str]
+    """`flaw(answer, choices, most_tokens)`: why it must not be kept."""
     tokens: Callable[[Mapping[str, Any] | None], int]
     gist: Callable[[Mapping[str, Any] | None], list[Any]]
-    recorder: Callable[[int, bool], Recorder]
-    """`recorder(choices, usage)`."""
+    recorder: Callable[[int, bool, int], Recorder]
+    """`recorder(choices, usage, most_tokens)`."""
     meant: bool = False
     """Whether `semantic.openai.prompt_of` reads its requests."""
 
@@ -109,9 +109,17 @@ async def fetched(wanted: Wanted, call: Call) -> Told:
     call.over = True
     took = time.perf_counter() - began
     answer = read_object(body) if reply.status == 200 else None
-    flaw = _outer_flaw(reply.status, reply.headers, len(body)) or wanted.dialect.flaw(answer, wanted.found.choices)
+    flaw = _outer_flaw(reply.status, reply.headers, len(body)) or wanted.dialect.flaw(
+        answer, wanted.found.choices, wanted.found.most_tokens
+    )
     stored = None if flaw else _stored(wanted, took, wanted.dialect.tokens(answer), reply.headers, body)
     return Told(reply.status, reply.headers, body, flaw, stored, _details(sent))
+
+
+def recorder_of(wanted: Wanted) -> Recorder:
+    """What watches its stream."""
+    found = wanted.found
+    return wanted.dialect.recorder(found.choices, found.usage, found.most_tokens)
 
 
 def _outer_flaw(status: int, headers: Headers, size: int) -> str:
@@ -142,7 +150,7 @@ async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored
             return
         flaw = forbids(reply.headers)
         call.tell(Told(reply.status, reply.headers, None, flaw, None, _details(sent)))
-        events, recorder = Events(), wanted.dialect.recorder(wanted.found.choices, wanted.found.usage)
+        events, recorder = Events(), recorder_of(wanted)
         async for chunk in reply.chunks():
             for event in events.feed(chunk):
                 call.feed.push(event.raw)

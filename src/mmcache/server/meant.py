@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from mmcache.model.errors import InvalidInputError
+from mmcache.model.errors import InvalidInputError, MMCacheError, ProxyError
+from mmcache.model.event import Failed
 from mmcache.model.signature import Signature
 from mmcache.semantic.openai import prompt_of
 from mmcache.semantic.prompt import Prompt, Unknown
@@ -46,6 +47,8 @@ async def prompt(wanted: Wanted) -> Prompt | None:
     and only the very same request may be answered alike."""
     if wanted.found.form != "json" or not wanted.dialect.meant:
         return None
+    if wanted.media and wanted.asked.rules.identity == "bytes":  # nothing is to be decoded
+        return None
     request = dict(wanted.request)
     if wanted.media:
         request["messages"] = [dict(message) for message in request["messages"]]
@@ -62,8 +65,9 @@ async def prompt(wanted: Wanted) -> Prompt | None:
 
 async def meant(
     wanted: Wanted, asked: Prompt, compute: Callable[[], Awaitable[Told]], signature: Signature, *, fresh: bool
-) -> Told:
-    """The answer: stored for this prompt, or for one that is trusted to be answered alike, or computed.
+) -> Told | None:
+    """The answer: stored for this prompt, or for one that is trusted to be answered alike, or computed; None where the
+    cache cannot tell, for it cannot decode a picture, say, and nothing was computed.
 
     fresh: compute it, whatever is stored. Raises what `compute` raises.
     """
@@ -81,11 +85,16 @@ async def meant(
         reply = await cache.a.ask(
             asked, answer, model=signature, tenant=wanted.asked.tenant, ttl=rules.ttl_seconds, bypass=fresh
         )
+        stored = None if told is not None else Stored.from_bytes(reply.value)
     except NotKeptError as error:
         return error.told
-    if told is not None:
+    except ProxyError:
+        raise
+    except MMCacheError as error:
+        cache.events.emit(Failed("server", f"not asked by meaning: {error}"))
         return told
-    stored = Stored.from_bytes(reply.value)
+    if stored is None:
+        return told
     near = reply.source == "near" and reply.decision is not None
     details = {"near": f"{reply.decision.confidence:.4f}"} if near and reply.decision is not None else {}
     return Told(200, stored.headers, stored.body, "", stored, details, computed=False)

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mmcache.model.errors import UpstreamError
-from mmcache.server.answers_stored import ENDS, LARGEST_BYTES, filtered, read_object, tokens, why_ended
+from mmcache.server.answers_stored import (
+    CALLED,
+    ENDS,
+    LARGEST_BYTES,
+    cites,
+    filtered,
+    is_whole,
+    read_object,
+    spent,
+    tokens,
+    why_ended,
+)
 
 DONE = b"[DONE]"
 _MARK = b"\xef\xbb\xbf"
@@ -114,14 +125,23 @@ class _Said:
     calls: dict[int, list[str]] = field(default_factory=dict)
     ended: Any = None
 
+    def called(self, place: int, function: Mapping[str, Any] | None) -> None:
+        """A piece of a call. function: None for a tool of another kind."""
+        if function is None:
+            return
+        pieces = self.calls.setdefault(place, ["", ""])
+        pieces[0] += function.get("name") or ""
+        pieces[1] += function.get("arguments") or ""
+
 
 class ChatRecorder:
     """Of `/v1/chat/completions`: whole where every choice has ended by itself, `[DONE]` came, and nothing after it."""
 
-    def __init__(self, choices: int, usage: bool) -> None:
-        """choices: how many there must be; usage: it must be told."""
+    def __init__(self, choices: int, usage: bool, most_tokens: int = 0) -> None:
+        """choices: how many there must be; usage: it must be told; most_tokens: see `answers_stored.flaw`."""
         self.tokens = 0
         self._choices, self._usage, self._told = choices, usage, False
+        self._most, self._spent = most_tokens, False
         self._done, self._why = False, ""
         self._said: dict[int, _Said] = {}
 
@@ -148,8 +168,10 @@ class ChatRecorder:
             return self._refuse("error")
         if filtered(chunk.get("prompt_filter_results")):
             return self._refuse("content-filter")
+        if cites(chunk):
+            self._refuse("web-search")
         if isinstance(chunk.get("usage"), dict):
-            self._told, self.tokens = True, tokens(chunk)
+            self._told, self.tokens, self._spent = True, tokens(chunk), spent(chunk, self._most)
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             return self._refuse("malformed-answer")
@@ -163,21 +185,27 @@ class ChatRecorder:
         delta = choice.get("delta") or {}
         if not isinstance(delta, dict):
             return self._refuse("malformed-answer")
+        if choice.get("error") is not None:
+            self._refuse("error")
         if delta.get("refusal"):
             self._refuse("refusal")
         if delta.get("audio") is not None:
             self._refuse("audio-output")
+        if cites(delta):
+            self._refuse("web-search")
         if filtered(choice.get("content_filter_results")):
             self._refuse("content-filter")
-        if isinstance(text := delta.get("content"), str):
+        text, calls, function = delta.get("content"), delta.get("tool_calls") or (), delta.get("function_call")
+        ended = choice.get("finish_reason")
+        if said.ended is not None and (text or calls or function or ended not in (None, said.ended)):
+            return self._refuse("malformed-answer")  # it had ended
+        if isinstance(text, str):
             said.content.append(text)
-        for call in delta.get("tool_calls") or ():
-            function = call.get("function") or {}
-            pieces = said.calls.setdefault(call.get("index", 0), ["", ""])
-            pieces[0] += function.get("name") or ""
-            pieces[1] += function.get("arguments") or ""
-        if choice.get("finish_reason") is not None:
-            said.ended = choice["finish_reason"]
+        for call in calls:
+            said.called(call.get("index", 0), call.get("function"))
+        if function is not None:
+            said.called(-1, function)
+        said.ended = said.ended or ended
         return None
 
     def flaw(self) -> str:
@@ -190,6 +218,10 @@ class ChatRecorder:
         for said in self._said.values():
             if said.ended not in ENDS:
                 return why_ended(said.ended)
+            if not all(is_whole({"arguments": arguments}) for _, arguments in said.calls.values()):
+                return "truncated"
+        if self._spent and any(said.ended in CALLED for said in self._said.values()):
+            return "truncated"
         return "usage-missing" if self._usage and not self._told else ""
 
     def gist(self) -> list[Any]:

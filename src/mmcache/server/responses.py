@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmcache.server.answers_stored import objects, read_object, tokens
+from mmcache.server.answers_stored import cites, is_whole, objects, read_object, tokens
 from mmcache.server.asking import Dialect
 from mmcache.server.canonical.responses import responses
 from mmcache.server.exchange import Route
@@ -22,7 +22,7 @@ _OUTPUT = frozenset(("message", "reasoning", "function_call", "custom_tool_call"
 _BROKEN = {"response.failed": "error", "error": "error", "response.incomplete": "truncated"}
 
 
-def flaw(answer: Mapping[str, Any] | None, choices: int = 1) -> str:
+def flaw(answer: Mapping[str, Any] | None, choices: int = 1, most_tokens: int = 0) -> str:
     """Why this response must not be kept; empty where it may be."""
     if answer is None:
         return "malformed-answer"
@@ -45,11 +45,14 @@ def _item_flaw(item: Any) -> str:
         return "unknown-item"
     if item.get("status") not in (None, "completed"):
         return "unfinished"
+    if item["type"] == "function_call" and not is_whole(item):
+        return "truncated"
     content = item.get("content") if item["type"] == "message" else None
-    if isinstance(content, list) and any(
-        not isinstance(part, dict) or part.get("type") != "output_text" for part in content
-    ):
-        return "refusal"
+    if isinstance(content, list):
+        if any(not isinstance(part, dict) or part.get("type") != "output_text" for part in content):
+            return "refusal"
+        if any(map(cites, content)):
+            return "web-search"
     return ""
 
 
@@ -65,9 +68,9 @@ def gist(answer: Mapping[str, Any] | None) -> list[Any]:
 
 
 class ResponseRecorder:
-    """Whole where `response.completed` came last (but for `[DONE]`), its response is, and no event is missing."""
+    """Whole where `response.completed` came last (but for `[DONE]`), its response is, and events came in order."""
 
-    def __init__(self, choices: int, usage: bool) -> None:
+    def __init__(self, choices: int, usage: bool, most_tokens: int = 0) -> None:
         self.tokens = 0
         self._why, self._last = "", -1
         self._response: Mapping[str, Any] | None = None

@@ -30,7 +30,7 @@ from mmcache.model.signature import Signature
 from mmcache.server import meant
 from mmcache.server.answers import refusal
 from mmcache.server.answers_stored import Stored, events_of, kept_headers, media_type, read_object
-from mmcache.server.asking import Dialect, NotKeptError, Told, Wanted, fetched, keep, streamed
+from mmcache.server.asking import Dialect, NotKeptError, Told, Wanted, fetched, keep, recorder_of, streamed
 from mmcache.server.calls import Call, Calls
 from mmcache.server.canonical.request import Bypass
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from mmcache.server.config import ServerSettings
 
 _SAID_WHEN_REFUSED = frozenset((b"content-type", b"retry-after"))
-_OF_THE_KEY = frozenset((401, 403, 429))
-"""Statuses that the upstream may have meant for one caller alone."""
+_OF_THE_KEY = frozenset((401, 402, 403, 404, 429))
+"""Statuses that the upstream may have meant for one caller alone: 402 = no credit, 404 = no access to this model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,11 @@ class Reuse:
                 return computed
 
             told = await meant.meant(wanted, prompt, compute, signature, fresh=wants.no_cache)
-            if told.stored is not None and wants.max_age is not None and _age(wanted, told.stored) > wants.max_age:
+            if told is None:
+                if wants.only_if_cached:
+                    raise _uncached()
+                await (_renew(wanted, None, call) if alone else _fill(wanted, call))
+            elif told.stored is not None and wants.max_age is not None and _age(wanted, told.stored) > wants.max_age:
                 await compute()
             else:
                 call.tell(told)
@@ -207,7 +211,10 @@ async def _fill(wanted: Wanted, call: Call) -> None:
         call.tell(error.told)
         return
     if computed is None:  # another process was faster
-        stored = Stored.from_bytes(raw)
+        try:
+            stored = Stored.from_bytes(raw)
+        except CorruptFrameError:  # or it is what could not be read when it was looked up
+            return await _renew(wanted, None, call)
         call.tell(Told(200, stored.headers, stored.body, "", stored, computed=False))
 
 
@@ -238,7 +245,7 @@ async def _stream(wanted: Wanted, held: Stored | None, call: Call) -> None:
 
 def _said(wanted: Wanted, stored: Stored) -> list[Any]:
     """What a stored stream says."""
-    recorder = wanted.dialect.recorder(wanted.found.choices, wanted.found.usage)
+    recorder = recorder_of(wanted)
     for event in Events().feed(stored.body):
         recorder.see(event)
     return recorder.gist()

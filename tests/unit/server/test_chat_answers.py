@@ -198,7 +198,7 @@ async def test_an_error_is_shared_by_who_asked_meanwhile(world: World) -> None:
     assert sorted(second.headers) == [(b"content-type", b"application/json"), (b"retry-after", b"3")]
 
 
-@pytest.mark.parametrize("status", [401, 403, 429])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 429])
 async def test_what_was_meant_for_one_key_is_told_to_no_other(world: World, status: int) -> None:
     gate = asyncio.Event()
     world.upstream.reply = lambda: whole({"error": {}}, gate, status=status)

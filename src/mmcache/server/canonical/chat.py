@@ -50,7 +50,9 @@ def _chat(request: Any, sampled: bool, tools: bool) -> Canonical:
         raise RefusedError("malformed")
     told = [_message(message, ("messages", place), media) for place, message in enumerate(messages)]
     tree = [model, told, fields]
-    return Canonical(model, "sse" if streamed else "json", choices, usage, tree, tuple(media))
+    limits = [fields.get(name) for name in ("max_tokens", "max_completion_tokens")]
+    most = min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=0)
+    return Canonical(model, "sse" if streamed else "json", choices, usage, tree, tuple(media), most)
 
 
 def _leave(fields: dict[str, Any], name: str, default: Any) -> None:

@@ -49,6 +49,8 @@ class Canonical:
     """All that may change the answer, in one order; a list `["media", n]` stands for the nth of `media`, which no list
     of the request can look like: lists of parts hold objects only."""
     media: tuple[Media, ...] = field(repr=False)
+    most_tokens: int = 0
+    """That an answer may have; 0 = the request does not say."""
 
     def key_bytes(self, identities: Sequence[bytes] = ()) -> bytes:
         """Equal exactly for requests that must get the same answer. identities: of `media`, in order.
