@@ -128,12 +128,18 @@ def test_an_adapter_counts_by_its_files_and_only_where_it_reaches_the_encoder(tm
         {}, {"root": ""}, {"root": 7}, {"shared": "valkey://h:1"}, {"root": "r", "at_rest": "int8"},
         {"root": "r", "uuids": "yes"}, {"root": "r", "lookup_seconds": -1},
         {"root": "r", "lookup_seconds": float("nan")}, {"root": "r", "backlog_bytes": 0}, {"root": "r", "version": ""},
-        {"root": "r", "tennant": "a"},
+        {"root": "r", "tennant": "a"}, {"root": "r", "shared": "valkey://user:secret@host:1"},
     ],
 )  # fmt: skip
 def test_options_are_checked(extra: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         Options.of(extra)
+
+
+def test_a_password_is_in_no_message() -> None:
+    with pytest.raises(SettingsError) as found:
+        Options.of({"root": "r", "shared": "valkey://user:secret@host:1"})
+    assert "secret" not in str(found.value)
 
 
 def test_options_by_name() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from mmcache.model.errors import SettingsError
 
@@ -52,6 +53,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise SettingsError(f"{name} is a text that is not empty, not {value!r}")
+        if self.shared is not None and urlsplit(self.shared).password:
+            raise SettingsError("vLLM logs its configuration: put the password into $MMCACHE_SHARED_PASSWORD instead")
         seconds, backlog = self.lookup_seconds, self.backlog_bytes
         if not (isinstance(seconds, int | float) and math.isfinite(seconds) and 0 <= seconds <= 60):
             raise SettingsError(f"lookup_seconds is a number from 0 to 60, not {seconds!r}")
