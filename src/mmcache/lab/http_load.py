@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-from time import perf_counter, perf_counter_ns
+from time import perf_counter, perf_counter_ns, sleep
 
 
 def request(path: str, body: bytes, key: str = "sk-bench") -> bytes:
@@ -94,11 +94,12 @@ def closed_loop(port: int, asks: list[bytes], connections: int, seconds: float) 
     return len(took) / spent, [each / 1e9 for each in took]
 
 
-def one_by_one(port: int, asks: list[bytes]) -> list[float]:
-    """Seconds that each took, on one connection."""
+def one_by_one(port: int, asks: list[bytes], pause: float) -> list[float]:
+    """Seconds that each took, on one connection; `pause` seconds lie between an answer and the next question."""
     took = []
     with connect(port) as made:
         for ask in asks:
+            sleep(pause)
             start = perf_counter_ns()
             made.sendall(ask)
             got = bytearray()
