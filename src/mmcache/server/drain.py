@@ -35,24 +35,35 @@ _SMALL = 32 << 10
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
-    """Heads of requests are bounded: the parser below reads on for ever."""
+    """Heads of requests are bounded: the parser below reads on for ever. One timer a connection looks at it now and
+    then, instead of one that is set and taken back for each request."""
 
     _head = 0
-    _head_began: float | None = None
+    _since: float | None = None
+    """Since when the client is silent between requests, or has not come to the end of a head."""
+    _in_head = False
+    _look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A connection that never says anything is closed like an idle one."""
+        """A connection that never says anything is closed, too."""
         super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
+        self._in_head, self._since = True, self.loop.time()
+        self._look = self.loop.call_later(HEAD_SECONDS, self._check)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end of it."""
+        if self._look is not None:
+            self._look.cancel()
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._head, self._head_began = 0, self.loop.time()
+        self._head, self._in_head, self._since = 0, True, self.loop.time()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """It has ended. What this raises, the parser takes for a malformed request."""
-        self._head_began = None
+        self._in_head, self._since = False, None
         if self.parser.get_http_version() not in ("1.0", "1.1"):
             raise ValueError("HTTP/1.0 and HTTP/1.1 are spoken here")
         super().on_headers_complete()
@@ -64,17 +75,36 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
     def data_received(self, data: bytes) -> None:
         """Counts what is not yet a whole head."""
         super().data_received(data)
-        if self._head_began is None or self.transport.is_closing():
+        if self._in_head and not self.transport.is_closing():
+            self._head += len(data)
+            if self._head > HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_response_complete(self) -> None:
+        """As below, without the timer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
             return
-        self._head += len(data)
-        left = self._head_began + HEAD_SECONDS - self.loop.time()
-        if self._head > HEAD_BYTES or left <= 0:
-            status = b"431 Request Header Fields Too Large" if left > 0 else b"408 Request Timeout"
-            self.transport.write(b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status)
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif not self._in_head:
+            self._since = self.loop.time()
+
+    def _check(self) -> None:
+        left = min(HEAD_SECONDS, IDLE_SECONDS)
+        if self._since is not None:
+            left = self._since + (HEAD_SECONDS if self._in_head else IDLE_SECONDS) - self.loop.time()
+        if left <= 0:
+            if self._in_head and self._head:
+                self._refuse(b"408 Request Timeout")
             self.transport.close()
         else:
-            self._unset_keepalive_if_required()
-            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+            self._look = self.loop.call_later(max(left, 0.01), self._check)
+
+    def _refuse(self, status: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status)
+        self.transport.close()
 
 
 def _at_once(cycle: RequestResponseCycle, status: int, headers: Headers, body: bytes) -> bool:

@@ -60,17 +60,22 @@ class Journal:
             self._write("\n".join([self._line(*each) for each in waiting]))
 
     def _line(self, when: float, method: str, path: str, status: int, verdict: Verdict | None, seconds: float) -> str:
-        outcome, reason = ("gone", "") if verdict is None else (verdict.outcome, str(verdict.reason))
-        if reason and not _WORDS.issuperset(reason):
-            reason = "?"
+        outcome, reason = ("gone", "") if verdict is None else (verdict.outcome, verdict.reason)
+        told = _told(method, path, status, outcome, reason, self._as_json)
         if self._as_json:
-            line = {
-                "time": round(when, 3), "method": method, "route": path, "status": status, "outcome": outcome,
-                "reason": reason, "ms": round(seconds * 1e3, 3),
-            }  # fmt: skip
-            return msgspec.json.encode(line).decode()
-        why = f" ({reason})" if reason else ""
-        return f"{_stamp(int(when))} {method} {path} {status} {outcome}{why} {seconds * 1e3:.1f} ms"
+            return f'{{"time":{when:.3f},{told},"ms":{seconds * 1e3:.3f}}}'
+        return f"{_stamp(int(when))} {told} {seconds * 1e3:.1f} ms"
+
+
+@lru_cache(maxsize=4096)
+def _told(method: str, path: str, status: int, outcome: str, reason: str, as_json: bool) -> str:
+    """What most lines have in common with others."""
+    if reason and not _WORDS.issuperset(reason):
+        reason = "?"
+    if as_json:
+        line = {"method": method, "route": path, "status": status, "outcome": outcome, "reason": str(reason)}
+        return msgspec.json.encode(line).decode()[1:-1]
+    return f"{method} {path} {status} {outcome}" + (f" ({reason})" if reason else "")
 
 
 @lru_cache(maxsize=8)

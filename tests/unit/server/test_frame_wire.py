@@ -9,6 +9,7 @@ import pytest
 from tests.unit.server.conftest import World
 
 from mmcache.server import drain
+from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
 
 KEY = b"authorization: Bearer sk-one\r\n"
 BODY = b'{"model":"small"}'
@@ -140,6 +141,18 @@ def test_a_head_that_never_ends_is_cut(proxied: Callable[..., World], monkeypatc
         assert talk(world, sent).startswith(b"HTTP/1.1 431") or sent is endless  # it may be cut while it is sent
     assert world.upstream.asked == []
     monkeypatch.setattr(drain, "HEAD_SECONDS", 0.05)
-    assert talk(world, b"GET /a HTTP/1.1\r\nhost: a\r\nx: ") == b""
+    monkeypatch.setattr(drain, "IDLE_SECONDS", 0.05)
+    assert talk(world, b"GET /a HTTP/1.1\r\nhost: a\r\nx: ").startswith(b"HTTP/1.1 408")
     assert talk(world, b"") == b""
+    found = talk(world, b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")  # kept, and closed when nothing follows
+    assert found.startswith(b"HTTP/1.1 200")
     assert world.upstream.asked == []
+
+
+def test_an_answer_with_a_line_end_in_a_header_is_never_sent(proxied: Callable[..., World]) -> None:
+    async def splits(asked: Asked, proxy: Proxy) -> Answered:
+        return Answered(200, [(b"x-a", b"1\r\nset-cookie: a=b")], b"{}", Verdict("miss"), "small")
+
+    found = talk(proxied({("POST", "/v1/echo"): splits}), post(KEYED, LENGTH))
+    assert b"set-cookie" not in found
+    assert found.startswith(b"HTTP/1.1 500")
