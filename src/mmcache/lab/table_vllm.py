@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -111,15 +112,20 @@ def _run(quick: bool, progress: Progress) -> Ran:
         folder = Path(place)
         pictures = Pictures.make(folder / "pictures", 3 if quick else 6)
         say("the model")
-        with Engine("none", folder=folder, store=folder / "none") as engine:
-            engine.ask(None, "w0")
-            right = Right(engine)
+        with ExitStack() as stack:
+            plain = Engine("none", folder=folder, store=folder / "none")
+            stack.callback(plain.kill)
+            right = Right(plain.launch())
+            scenes: dict[Kind, Scenes] = {kind: Scenes(kind, folder, pictures, right, {}) for kind in kinds}
+            if quick:  # nobody believes the milliseconds of a quick run, so its engines may load at the same time
+                for each in scenes.values():
+                    stack.callback(each.drop)
+                    each.launch()
+            stack.enter_context(plain).ask(None, "w0")
             right.check(pictures.files)
             found: dict[str, Found] = {
-                kind: Scenes(kind, folder, pictures, right, {}).run(
-                    share=not quick, restart=not quick or kind == "ours", say=say
-                )
-                for kind in kinds
+                kind: each.run(share=not quick, restart=not quick or kind == "ours", say=say)
+                for kind, each in scenes.items()
             }
             if quick:
                 return Ran(found, None, {})

@@ -114,15 +114,21 @@ class Engine:
         self._environment = environment(folder / "home", dict(variables or {}) | _variables(kind, store))
         self._process: subprocess.Popen[str] | None = None
 
+    def launch(self) -> Self:
+        """Start it without waiting: several load side by side. It must still be entered."""
+        if self._process is None:
+            with self._log.open("a") as log:
+                self._process = subprocess.Popen(
+                    [str(interpreter()), "-m", "mmcache.lab.engines.serving", json.dumps(self._given)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment,
+                    cwd=self._log.parent,
+                )  # fmt: skip
+        return self
+
     def __enter__(self) -> Self:
-        with self._log.open("a") as log, ExitStack() as on_failure:
-            self._process = subprocess.Popen(
-                [str(interpreter()), "-m", "mmcache.lab.engines.serving", json.dumps(self._given)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment,
-                cwd=self._log.parent,
-            )  # fmt: skip
+        with ExitStack() as on_failure:
             on_failure.callback(self.kill)
-            self._read()
+            self.launch()._read()
             on_failure.pop_all()
         return self
 

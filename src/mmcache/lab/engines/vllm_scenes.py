@@ -104,11 +104,20 @@ class Scenes:
         self._name = "-".join([kind, *map(str, options.values())])
         self._store = folder / f"around-{self._name}" / "store"
         self._words = 0
+        self._launched: Engine | None = None
+
+    def launch(self) -> None:
+        """Let the next engine load already."""
+        self._launched = self._engine().launch()
+
+    def _engine(self) -> Engine:
+        return Engine(self._kind, folder=self._folder, store=self._store, options=self._options)
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """One engine on the contender's folder, warm: it has seen a picture that counts nowhere."""
-        with Engine(self._kind, folder=self._folder, store=self._store, options=self._options) as opened:
+        launched, self._launched = self._launched or self._engine(), None
+        with launched as opened:
             opened.ask(self._pictures.files[-1], "w0 <image> w0")
             yield opened
 
@@ -163,6 +172,11 @@ class Scenes:
         """What an engine finds that has encoded none of it."""
         for picture in self._pictures.files[:-1]:
             self._ask(engine, scene, picture)
+
+    def drop(self) -> None:
+        """End an engine that was launched and never used."""
+        if self._launched is not None:
+            self._launched.kill()
 
     def run(self, *, share: bool, restart: bool, say: Say) -> Found:
         """All scenes. `share`: a second engine beside the first; `restart`: another after both."""
