@@ -138,9 +138,11 @@ async def answer(asked: Asked, proxy: Proxy, batch: Batch) -> Answered:
         raise BypassedError("too-many-inputs")
     work = _Work(asked, proxy, batch)
     await work.look_up()
-    if asked.directives.only_if_cached and work.missing:
-        raise ProxyError("only-if-cached: not all of it is stored", status=504, code="only-if-cached")
-    if asked.rules.mode == "shadow" or proxy.cache.mode == "shadow" or (work.held and proxy.cache.answers.check_due()):
+    shadow = asked.rules.mode == "shadow" or proxy.cache.mode == "shadow"
+    if asked.directives.only_if_cached:
+        if work.missing or shadow:
+            raise ProxyError("only-if-cached: not all of it may be served from here", status=504, code="only_if_cached")
+    elif shadow or (work.held and proxy.cache.answers.check_due()):
         return await State.of(proxy).finish(work.compare(), work.early)
     if not work.missing:
         return await work.hit()

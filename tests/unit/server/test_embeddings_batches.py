@@ -238,6 +238,8 @@ def test_directives(world: tuple[Cache, Proxy, ModelUpstream]) -> None:
     ask(proxy, body("a"))
     assert ask(proxy, body("a"), directives=Directives(only_if_cached=True)).verdict.outcome == "hit"
     assert ask(proxy, body("a"), directives=Directives(max_age=60)).verdict.outcome == "hit"
+    with pytest.raises(ProxyError):
+        ask(proxy, body("a"), directives=Directives(only_if_cached=True), rules=RouteRules(mode="shadow"))
     fresh = ask(proxy, body("a", "b"), directives=Directives(no_cache=True))
     assert (outcome(fresh), fresh.verdict.reason) == (("miss", "0", "2"), "expired")
     assert upstream.seen[-1] == body("a", "b")
@@ -257,6 +259,15 @@ def test_shadow_asks_for_all_and_compares(world: tuple[Cache, Proxy, ModelUpstre
     assert answered.verdict.details["differed"] == "2"
     assert float(answered.verdict.details["alike"]) < 1
     assert outcome(ask(proxy, body("a", "b"))) == ("miss", "0", "2")  # what differed is gone
+
+
+def test_sampled_hits_are_computed_and_compared() -> None:
+    with Cache(verify_share=1.0) as cache:
+        proxy, upstream = proxied(cache)
+        for _ in range(3):
+            assert numbers(ask(proxy, body("a"))) == [vector("m", "a")]
+        assert len(upstream.seen) == 3
+        assert proxy.kept["compared"] == [True, True]
 
 
 def test_the_kill_switch_steps_aside(world: tuple[Cache, Proxy, ModelUpstream]) -> None:
