@@ -62,7 +62,9 @@ SAME: list[tuple[Any, Any]] = [
     (Part(api_key="sk-one"), Part(api_key="sk-two")), (Part(openai_api_key="a"), Part(openai_api_key="b")),
     (Part(_client=threading.Lock()), Part(_client=None)), (Part(timeout=1), Part(timeout=60)),
     (Part(headers={"Authorization": "a"}), Part(headers={"Authorization": "b"})), ({2, 1}, {1, 2}),
-    (Part(lazy=None), Part()), (Part(lock=threading.Lock()), Part(lock=threading.Lock())),
+    (Part(lazy=None), Part()),
+    (Part(template_vars=["a", "b"]), Part(template_vars=["b", "a"])),
+    (Part(lock=threading.Lock()), Part(lock=threading.Lock())),
 ]  # fmt: skip
 
 

@@ -11,24 +11,23 @@ import copyreg
 import dataclasses
 import enum
 import functools
-import inspect
 import json
 import re
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 from blake3 import blake3
 
+from mmcache.integrations.framework.code import kind_of, reads, release, written
 from mmcache.keys.signing import Signature, files, modules, processors
 from mmcache.keys.signing.facts import code_digest
+from mmcache.keys.tensor import flat_bytes
 from mmcache.model.errors import InvalidInputError, UnversionedModelError
 
 SECRET = re.compile(
@@ -47,6 +46,10 @@ OBJECTS = frozenset(
      "vectorstore", "docstore", "storage_context", "index_struct", "graph_store"]
 )  # fmt: skip
 """Names of objects that are clients, or hold documents: in which state these are, the caller says."""
+UNORDERED = frozenset(["template_vars"])
+"""Names of lists that frameworks make from sets: in another order in each process."""
+_PLACES = re.compile(r"(base|base_url|api_base_url|url|uri|endpoint|host)$")
+"""What attributes are called that say where a model is served."""
 MOST_PARTS = 20_000
 _DEEPEST = 24
 _MANY = 256
@@ -104,9 +107,8 @@ def stated_model(component: Any) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=64)
 def weights(name: str) -> str:
-    """Of a model's name that is a path: its files' digest."""
+    """Of a model's name that is a path: its files' digest (which is remembered while they stay as they are)."""
     path = Path(name)
     try:
         return Signature.of(path).model_version if path.exists() else ""
@@ -129,7 +131,7 @@ class _Walk:
             )
         match value:
             case enum.Enum():
-                return [_kind(type(value)), value.name]
+                return [kind_of(type(value)), value.name]
             case None | bool():
                 return value
             case str():
@@ -142,6 +144,8 @@ class _Walk:
                 return [type(value).__name__, str(value)]
             case np.ndarray() | np.generic():
                 array = np.asarray(value)
+                if array.dtype.hasobject:
+                    return ["objects", array.shape, self.plain(array.tolist(), depth + 1)]
                 return [
                     "array",
                     array.dtype.str,
@@ -150,8 +154,9 @@ class _Walk:
                 ]
             case type() | ModuleType():
                 schema = getattr(value, "model_json_schema", None)
-                return ["name", _kind(value), *([self.plain(schema(), depth + 1)] if callable(schema) else [])]
-        if hasattr(value, "get_secret_value"):
+                own = [written(value)] if isinstance(value, type) else []
+                return ["name", kind_of(value), *own, *([self.plain(schema(), depth + 1)] if callable(schema) else [])]
+        if hasattr(value, "get_secret_value") or hasattr(value, "resolve_value"):
             return ["secret"]
         if id(value) in self._open:
             return ["open"]
@@ -188,41 +193,43 @@ class _Walk:
             case FunctionType():
                 return self._function(value, depth)
             case BuiltinFunctionType():
-                return ["builtin", _kind(value), self.plain(getattr(value, "__self__", None), depth)]
+                return ["builtin", kind_of(value), self.plain(getattr(value, "__self__", None), depth)]
         if hasattr(value, "facts_for_keys"):
-            return [_kind(type(value)), value.facts_for_keys()]
+            return [kind_of(type(value)), value.facts_for_keys()]
         if modules.is_module(value) or files.is_session(value) or processors.is_processor(value):
             return ["signed", _signed(value)]
+        if type(value).__module__ == "torch" and hasattr(value, "detach"):
+            return ["tensor", str(value.dtype), list(value.shape), self.plain(flat_bytes(value.detach()), depth)]
         if type(value).__module__.startswith("tiktoken"):
             return ["tiktoken", value.name]
         if hasattr(value, "__wrapped__"):
-            return ["wrapped", self.plain(value.__wrapped__, depth)]
+            return ["wrapped", self.plain(value.__wrapped__, depth), self._object(value, depth)]
         return self._object(value, depth)
 
     def _function(self, function: FunctionType, depth: int) -> Any:
         wrapped = getattr(function, "__wrapped__", None)
         held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
         held = [part for part in held if part is not wrapped]
-        parts = [function.__defaults__, function.__kwdefaults__, held, wrapped]
-        return ["function", _kind(function), code_digest(function.__code__), *(self.plain(p, depth) for p in parts)]
+        parts = [function.__defaults__, function.__kwdefaults__, held, wrapped, list(reads(function))]
+        return ["function", kind_of(function), code_digest(function.__code__), *(self.plain(p, depth) for p in parts)]
 
     def _object(self, value: Any, depth: int) -> Any:
         kind: Any = type(value)
-        name = [_kind(kind), _written(kind), _release(kind.__module__) if self._releases else ""]
+        name = [kind_of(kind), written(kind), release(kind.__module__) if self._releases else ""]
         if kind.__module__.partition(".")[0] in _OPAQUE:
-            return name
+            return [*name, _address(value)]
         held = dict(getattr(value, "__dict__", None) or {})
         held |= getattr(value, "__pydantic_private__", None) or {}
         held |= getattr(value, "__pydantic_extra__", None) or {}
+        slots = [slot for one in kind.__mro__ for slot in _listed(vars(one).get("__slots__", ()))]
+        held |= {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
         if not held:
-            slots = [slot for one in kind.__mro__ for slot in _listed(getattr(one, "__slots__", ()))]
-            held = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
-        if not held and not hasattr(value, "__dict__"):
             return [*name, *self._reduced(value, depth)]
         # What is None may be made at the first use: None counts as not there.
         known = {key: item for key, item in held.items() if item is not None and not key.startswith("__")}
         kept = {key: item for key, item in known.items() if not _delivers(key, item)}
-        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)]]
+        kept |= {name: sorted(kept[name]) for name in UNORDERED & kept.keys()}
+        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)], *_served(known)]
 
     def _reduced(self, value: Any, depth: int) -> list[Any]:
         """Of what shows no attributes (a compiled pattern, an `itemgetter`): what it could be made again from."""
@@ -231,7 +238,10 @@ class _Walk:
             made = value.__reduce_ex__(2) if reduce is None else reduce(value)
         except Exception:  # noqa: BLE001 - a connection, a lock, a native object: its type is all there is to see
             return []
-        return [made] if isinstance(made, str) else [self.plain(part, depth) for part in made[1:3]]
+        if isinstance(made, str):
+            return [made]
+        parts = [*made[1:3], *(None if one is None else list(one) for one in made[3:5])]
+        return [self.plain(part, depth) for part in parts]
 
 
 def _listed(slots: str | Sequence[str]) -> Sequence[str]:
@@ -248,12 +258,21 @@ def _delivers(name: str, value: Any) -> bool:
     return bare in DELIVERY or (bare in OBJECTS and is_object) or SECRET.search(bare) is not None
 
 
+def _address(value: Any) -> str:
+    """Where a client, or a part of one, sends its requests."""
+    found = getattr(value, "base_url", None) or getattr(getattr(value, "_client", None), "base_url", None)
+    return "" if found is None else str(found).rpartition("@")[2].partition("?")[0]
+
+
+def _served(held: dict[str, Any]) -> list[str]:
+    """Addresses of clients that were made from the environment: where nothing else says where the model is served."""
+    if any(isinstance(item, str) and item and _PLACES.search(_bare(key)) for key, item in held.items()):
+        return []
+    return sorted({_address(item) for key, item in held.items() if _bare(key) in OBJECTS} - {""})
+
+
 def _digest(text: str) -> str:
     return blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _kind(named: Any) -> str:
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', getattr(named, '__name__', ''))}"
 
 
 def _filled(cell: Any) -> bool:
@@ -264,42 +283,24 @@ def _filled(cell: Any) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=1024)
-def _release(module: str) -> str:
-    """Version of the distribution that a module is of: what it does may change with it. Empty for one's own code."""
-    parts = module.replace("_", "-").split(".")
-    for count in (3, 2, 1):
-        try:
-            return version("-".join(parts[:count]))
-        except (PackageNotFoundError, ValueError):
-            continue
-    return ""
-
-
-@functools.lru_cache(maxsize=1024)
-def _written(kind: type[Any]) -> str:
-    """The code of a class that is of no distribution: somebody's own, which is edited without a new version."""
-    codes: list[str] = []
-    for one in kind.__mro__:
-        root = one.__module__.partition(".")[0]
-        if (root in sys.stdlib_module_names and root != "__main__") or _release(one.__module__):
-            continue
-        for name, held in sorted(vars(one).items()):
-            function = getattr(held, "__func__", getattr(held, "fget", held))
-            code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-            if isinstance(code, CodeType):
-                codes.append(f"{name}:{code_digest(code)}")
-    return blake3("|".join(codes).encode()).hexdigest()[:16] if codes else ""
-
-
-_signatures: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_signatures: weakref.WeakKeyDictionary[Any, tuple[Any, str]] = weakref.WeakKeyDictionary()
 
 
 def _signed(model: Any) -> str:
-    """Weights are read once an object: after training it, make a new component."""
+    """Weights are read again where something wrote to them; what is written past autograd (`.data`) is not seen."""
+    marks = _marks(model)
     try:
-        if model not in _signatures:
-            _signatures[model] = Signature.of(model).digest.hex()
-        return _signatures[model]
+        known = _signatures.get(model)
+        if known is None or known[0] != marks:
+            known = _signatures[model] = marks, Signature.of(model).digest.hex()
+        return known[1]
     except TypeError:  # has no weak references
         return Signature.of(model).digest.hex()
+
+
+def _marks(model: Any) -> list[Any]:
+    """What changes when weights of a module are written to; nothing for anything else."""
+    if not modules.is_module(model):
+        return []
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return [model.training, *((name, one.data_ptr(), one._version) for name, one in tensors)]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
@@ -22,12 +21,15 @@ from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import State
 from mmcache.integrations.langchain.documents import documents_of, documents_text
 from mmcache.integrations.langchain.tenants import asked_with
+from mmcache.keys.signing.functions import function_identity
 from mmcache.model.errors import InvalidInputError, RetrievalError, SettingsError
 from mmcache.model.signature import Signature
 from mmcache.retrieval import Located, Locator, Retrieval
 
 Search = Callable[[list[float] | None, list[float] | None, int], list[Document]]
-"""`search(picture_vector, text_vector, k)`: asks your stores; None where none was given. Best first."""
+"""`search(picture_vector, text_vector, k)`: asks your stores; None where none was given. Best first.
+
+Known by its name, defaults and what it closes over; which stores these are, `index_version` says."""
 MOST_TENANTS = 256
 
 
@@ -70,7 +72,7 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
             raise SettingsError(f"{type(embeddings).__name__} has no embed_image, so it cannot embed a picture")
         super().__init__(k=k, **options)
         self._realm, self._locator = Realm(cache, tenant, namespace), locator or Locator()
-        sought = blake3(described(search).encode()).hexdigest()[:32]
+        sought = function_identity(search)
 
         def see(picture: Any) -> Any:
             with tempfile.TemporaryDirectory() as folder:

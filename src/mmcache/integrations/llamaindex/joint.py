@@ -7,7 +7,6 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.embeddings.multi_modal_base import MultiModalEmbedding
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -18,12 +17,15 @@ from mmcache.integrations.framework.described import described, signature_of
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import State
 from mmcache.integrations.llamaindex.nodes import scored_of, scored_text
+from mmcache.keys.signing.functions import function_identity
 from mmcache.model.errors import RetrievalError, SettingsError
 from mmcache.model.signature import Signature
 from mmcache.retrieval import Located, Locator, Retrieval
 
 Search = Callable[[list[float] | None, list[float] | None, int], list[NodeWithScore]]
-"""`search(picture_vector, text_vector, k)`: asks your stores; None where none was given. Best first."""
+"""`search(picture_vector, text_vector, k)`: asks your stores; None where none was given. Best first.
+
+Known by its name, defaults and what it closes over; which stores these are, `index_version` says."""
 MOST_TENANTS = 256
 
 
@@ -69,7 +71,7 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
             self._read, modality="text", guard=False,
             signature=signature_of(self._texts, signature, "llamaindex joint text"),
         )  # fmt: skip
-        self._sought = blake3(described(search).encode()).hexdigest()[:32]
+        self._sought = function_identity(search)
         self._retrievals: dict[str, Retrieval] = {}
 
     def facts_for_keys(self) -> str:
