@@ -46,8 +46,13 @@ def build(
     found = all_routes() if routes is None else routes
     accounts, journal = Accounts(), journal or Journal(on=False)
 
+    current = replace(proxy, compared=accounts.compared)
+
     def of(settings: ServerSettings, modes: Mapping[str, Mode]) -> Live:
-        return live(replace(proxy, settings=settings, compared=accounts.compared), found, accounts, modes)
+        nonlocal current
+        if settings != current.settings:  # what rooms keep was made under the old ones
+            current = replace(current, settings=settings, kept={})
+        return live(current, found, accounts, modes)
 
     operations = Operations(found, accounts, journal, of, reload)
     frame = Frame(of(proxy.settings, {}), accounts, journal, operations)

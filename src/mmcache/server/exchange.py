@@ -120,6 +120,7 @@ class Proxy:
     """`compared(asked.path, same)`: a stored answer was held against a computed one (`shadow`, or a sampled check);
     counted and shown by `/mmcache/status`."""
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What rooms keep between requests, each under its name (`media.fetch`): `kept.setdefault(name, made)`."""
+    """What rooms keep between requests, each under its name (`media.fetch`): `kept.setdefault(name, made)`. Empty again
+    when other settings hold (a reload), so that nothing made under the old ones is used under the new."""
     closers: list[Callable[[], Awaitable[None]]] = field(default_factory=list, compare=False, repr=False)
     """What the frame calls, last first, after the last request was answered."""

@@ -10,9 +10,12 @@ import msgspec
 import pytest
 from tests.unit.server.conftest import World
 from tests.unit.server.echo import ECHO
+from tests.unit.server.upstream import Asked as Reached
+from tests.unit.server.upstream import reply
 
 from mmcache.model.errors import SettingsError
 from mmcache.server.app import all_routes
+from mmcache.server.asgi import Send
 from mmcache.server.config import RouteRules, ServerSettings, TrustRules
 from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
 from mmcache.server.settings_file import Configured
@@ -178,6 +181,32 @@ def test_a_reload_changes_what_it_can_and_says_what_it_cannot(proxied: Callable[
     assert world.client.post("/mmcache/reload", headers=ADMIN).status_code == 200
     assert world.ask().headers["x-mmcache"] == "pass"  # a kill switch outlives reloads
     assert proxied(admin_token=TOKEN).client.post("/mmcache/reload", headers=ADMIN).status_code == 400
+
+
+def test_nothing_kept_under_old_settings_is_used_under_new_ones(proxied: Callable[..., World]) -> None:
+    """Rooms remember whole answers beside the cache: another version of the models must not be served them."""
+    wanted: list[ServerSettings] = []
+    world = proxied(all_routes(), admin_token=TOKEN, reload=lambda: Configured(wanted[-1]))
+
+    async def embed(asked: Reached, send: Send) -> None:
+        data = [{"object": "embedding", "index": 0, "embedding": [0.5]}]
+        await reply(send, 200, {"object": "list", "model": "small", "data": data, "usage": {"total_tokens": 1}})
+
+    world.upstream.on("/v1/embeddings", embed)
+
+    def outcome() -> str:
+        body = {"model": "small", "input": "a"}
+        answer = world.client.post("/v1/embeddings", json=body, headers={"authorization": "Bearer sk-one"})
+        found: str = answer.headers["x-mmcache"].partition(";")[0]
+        return found
+
+    assert outcome() == "miss"
+    while outcome() != "hit":
+        pass
+    assert outcome() == "hit"
+    wanted.append(replace(world.frame.live.proxy.settings, version="2"))
+    assert world.client.post("/mmcache/reload", headers=ADMIN).json()["changed"] == ["version"]
+    assert outcome() == "miss"
 
 
 def test_requests_of_a_tenant_are_limited_and_others_are_not(proxied: Callable[..., World]) -> None:
