@@ -14,7 +14,6 @@ import numpy as np
 from mmcache.lab.gateways.contest import Contest, Found, Outcome, contest
 from mmcache.lab.gateways.install import OURS, QUICK, STEPS
 from mmcache.lab.gateways.stream import CHANCE, EXPONENT, FAMILIES, QUALITY, REPEATS
-from mmcache.lab.measure import busy, machine
 from mmcache.lab.table import Progress, Result, Row, Table
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ class GatewaysTable(Table):
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Raises `AssetError` where the model or its pictures are not there."""
         seeds, names = (seeds[:1], QUICK) if quick else (seeds, tuple(STEPS))
-        warning = busy()
         with tempfile.TemporaryDirectory(prefix="mmcache-gateways-", ignore_cleanup_errors=True) as folder:
             made = contest(
                 names, Path(folder), 120 if quick else 300, 8 if quick else 30, 12 if quick else 40, seeds, progress
@@ -64,7 +62,7 @@ class GatewaysTable(Table):
         lines = [f"{name} is not run: {why}" for name, why in made.missing.items()]
         lines += [f"{name} is not in the quick run" for name in STEPS if name not in names]
         lines += [f"{name} failed: {dict(of.failures)}" for name, of in made.found.items() if of.failures]
-        return Result(self.name, quick, tuple(seeds), real(made), (*simulated(), *warning, *lines), tuple(rows(made)))
+        return Result(self.name, quick, tuple(seeds), real(made), (*simulated(), *lines), tuple(rows(made)))
 
     def pages(self, result: Result) -> Mapping[str, str]:
         """What became of the requests of each family, by contender."""
@@ -96,7 +94,6 @@ class GatewaysTable(Table):
         if self._contest is not None:
             _families(right, {name: self._contest.found.get(name, Found()) for name in names})
         figure.suptitle(f"{result.name}{' (quick)' if result.quick else ''}")
-        figure.tight_layout()
 
 
 def _families(axes: object, found: Mapping[str, Found]) -> None:
@@ -202,7 +199,6 @@ def real(made: Contest) -> tuple[str, ...]:
         "their own code, each in a process of its own",
         "every request goes to every contender in the same order; the upstream counts what reaches it",
         *(f"steps of {name}: {' · '.join(steps)}" for name, steps in STEPS.items() if steps and name in made.found),
-        machine(),
     )  # fmt: skip
 
 

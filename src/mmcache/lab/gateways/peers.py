@@ -35,9 +35,11 @@ class LiteLLM:
     def ask(self, body: dict[str, Any], key: str, *, cached: bool) -> Said:
         """Through its OpenAI-compatible provider."""
         call = body | {"model": f"openai/{body['model']}", "api_base": self._address, "api_key": key}
-        if self._tenants and cached:
+        if not cached:  # `caching=False` stores the answer nevertheless
+            call["cache"] = {"no-cache": True, "no-store": True}
+        elif self._tenants:
             call["cache"] = {"namespace": key}
-        found = self._litellm.completion(**call, caching=cached, num_retries=0)
+        found = self._litellm.completion(**call, caching=True, num_retries=0)
         if not body.get("stream"):
             return whole(found.model_dump())
         return joined([chunk.model_dump() for chunk in found])

@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import io
 import json
+import sys
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -132,14 +133,15 @@ def application(model: Model) -> Any:
 
 
 async def serve() -> None:
-    """Until the process is ended."""
+    """Until the input ends: with whoever started it."""
     from aiohttp import web
 
     runner = web.AppRunner(application(Model()), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     print(json.dumps({"address": f"http://127.0.0.1:{runner.addresses[0][1]}"}), flush=True)
-    await asyncio.Event().wait()
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
 
 
 if __name__ == "__main__":
