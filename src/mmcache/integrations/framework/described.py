@@ -52,8 +52,6 @@ _PLACES = re.compile(r"(base|base_url|api_base_url|url|uri|endpoint|host)$")
 """What attributes are called that say where a model is served."""
 MOST_PARTS = 20_000
 _DEEPEST = 24
-_OF_PYTHON = 1 << 9
-"""Flag of types that are made at run time (`Py_TPFLAGS_HEAPTYPE`), as all of Python's own classes are."""
 _MANY = 256
 _PLAIN = {str, int, bytes, float, bool, type(None)}
 _STATED = (
@@ -225,7 +223,7 @@ class _Walk:
         held |= getattr(value, "__pydantic_extra__", None) or {}
         slots = [slot for one in kind.__mro__ for slot in _listed(vars(one).get("__slots__", ()))]
         held |= {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
-        if not held and not (hasattr(value, "__dict__") and kind.__flags__ & _OF_PYTHON):
+        if not held and (hasattr(value, "__name__") or not hasattr(value, "__dict__")):
             return [*name, *self._reduced(value, depth)]
         # What is None may be made at the first use: None counts as not there.
         known = {key: item for key, item in held.items() if item is not None and not key.startswith("__")}

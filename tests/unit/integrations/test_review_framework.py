@@ -1,0 +1,130 @@
+"""What a component's description must not miss: two that differ never look equal."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mmcache.integrations.framework.described import described, signature_of
+
+
+class Held:
+    def __init__(self, part: Any) -> None:
+        self.part = part
+
+
+class Slotted:
+    __slots__ = ("prefix",)
+
+
+class Mixed(Slotted):
+    def __init__(self, prefix: str) -> None:
+        self.prefix, self.other = prefix, 1
+
+
+class Wrapping:
+    """Looks like the function that it wraps."""
+
+    def __init__(self, function: Any, prefix: str) -> None:
+        functools.update_wrapper(self, function)
+        self.prefix = prefix
+
+
+def written(source: str, name: str) -> Any:
+    """What somebody's script defines."""
+    module: dict[str, Any] = {"__name__": "__main__"}
+    exec(source, module)  # noqa: S102 - the sources stand below
+    return module[name]
+
+
+def same(text: str) -> str:
+    return text
+
+
+PAIRS = {
+    "ufuncs": (Held(np.sin), Held(np.cos)),
+    "deques": (Held(collections.deque([1])), Held(collections.deque([2]))),
+    "arrays of objects": (Held(np.array([{"a": 1}], object)), Held(np.array([{"a": 2}], object))),
+    "slots beside attributes": (Mixed("query: "), Mixed("passage: ")),
+    "wrappers": (Wrapping(same, "query: "), Wrapping(same, "passage: ")),
+    "constants of a class": (
+        written("class E:\n    prefix = 'query: '", "E")(), written("class E:\n    prefix = 'passage: '", "E")(),
+    ),
+    "classes as values": (
+        Held(written("class E:\n    def f(self): return 1", "E")),
+        Held(written("class E:\n    def f(self): return 2", "E")),
+    ),
+    "constants that a function reads": (
+        written("P = 'query: '\ndef f(t): return P + t", "f"), written("P = 'passage: '\ndef f(t): return P + t", "f"),
+    ),
+    "functions that a function calls": (
+        written("def g(t): return t + '1'\ndef f(t): return g(t)", "f"),
+        written("def g(t): return t + '2'\ndef f(t): return g(t)", "f"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_what_differs_looks_different(pair: tuple[Any, Any]) -> None:
+    assert described(pair[0]) != described(pair[1])
+
+
+def test_what_a_function_collects_is_not_what_it_is() -> None:
+    function = written("calls = []\ndef f(t):\n    calls.append(t)\n    return t", "f")
+    before = described(function)
+    function("x")
+    assert described(function) == before
+
+
+def test_a_client_made_from_the_environment_counts_by_its_address() -> None:
+    openai = pytest.importorskip("openai")
+
+    def client(address: str) -> Any:
+        return openai.OpenAI(api_key="sk-never-told", base_url=address)
+
+    one, other = Held(None), Held(None)
+    one.client, other.client = client("http://one/v1"), client("http://other/v1")  # type: ignore[attr-defined]
+    assert described(one) != described(other)
+    assert "sk-never-told" not in described(one)
+    one.api_base = other.api_base = "http://said/v1"  # type: ignore[attr-defined]
+    assert described(one) == described(other)  # where it is said, a client that is made late changes nothing
+
+
+def test_tokens_of_any_framework_stay_out() -> None:
+    class Secret:
+        def __init__(self, token: str) -> None:
+            self.token_text = token
+
+        def resolve_value(self) -> str:
+            return self.token_text
+
+    assert "sk-1" not in described(Held(Secret("sk-1")))
+
+
+class Folder:
+    def __init__(self, path: Path) -> None:
+        self.model_name = str(path)
+
+
+def test_a_model_that_was_trained_and_saved_again_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"first weights")
+    first = signature_of(Folder(path), None, "test")
+    path.write_bytes(b"other weights")
+    assert signature_of(Folder(path), None, "test") != first
+
+
+def test_a_module_that_was_trained_is_another_one() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(2, 2)
+    before = described(Held(module))
+    assert described(Held(module)) == before
+    with torch.no_grad():
+        module.weight += 1
+    assert described(Held(module)) != before
+    assert described(Held(torch.zeros(2))) != described(Held(torch.ones(2)))
