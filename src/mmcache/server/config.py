@@ -107,6 +107,11 @@ class ServerSettings:
     fetch: FetchRules = FetchRules()
     trust: TrustRules = TrustRules()
 
+    @property
+    def behind(self) -> str:
+        """What computes, for signatures: two servers with a model of one name need not have the same model."""
+        return f"{self.kind} {self.upstream} {self.version}"
+
     def rules(self, path: str) -> RouteRules:
         """The rules of `path`."""
         return self.routes.get(path) or self.routes.get("default") or RouteRules()

@@ -68,7 +68,7 @@ async def _read(asked: Asked, proxy: Proxy) -> Embeddings:
     fields = read_fields({n: value for n, value in request.items() if n not in apart}, EMBEDDINGS)
     shared = proxy.settings.kind == "vllm"
     scope = proxy.cache.scopes.of(
-        Signature(model_version=model, function="/v1/embeddings 1", modality="text", preprocess=proxy.settings.version),
+        Signature(model_version=model, function="/v1/embeddings 1", modality="text", preprocess=proxy.settings.behind),
         asked.tenant,
         proxy.cache.namespace,
     )

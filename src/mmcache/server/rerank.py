@@ -89,7 +89,7 @@ async def _read(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) 
     rest = {name: value for name, value in request.items() if name not in ("model", left, right)}
     fields = read_fields(rest, SCORING | _TOP if listed == "results" else SCORING)
     scope = proxy.cache.scopes.of(
-        Signature(model_version=model, function=f"{listed} 1", modality="text", preprocess=proxy.settings.version),
+        Signature(model_version=model, function=f"{listed} 1", modality="text", preprocess=proxy.settings.behind),
         asked.tenant,
         proxy.cache.namespace,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.unit.server.conftest import World
-from tests.unit.server.upstream import Asked, reply
+from tests.unit.server.upstream import Asked, Upstream, reply, served
 
 from mmcache import Cache
 from mmcache.server.app import all_routes
@@ -140,3 +140,19 @@ def test_a_route_obeys_directives_and_versions(proxied: Callable[..., World], pa
             asks(world, path, cache_control="only-if-cached", openai_beta="1")
         later = proxied(all_routes(), cache=cache, version="2")
         assert asks(later, path).startswith("miss")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_another_upstream_shares_nothing(proxied: Callable[..., World], path: str) -> None:
+    """Its models may have the same names."""
+    with Cache(memory="16MiB") as cache, served(Upstream()) as elsewhere:
+        world = proxied(all_routes(), cache=cache)
+        answering(world, path)
+        asks(world, path)
+        assert asks(world, path).startswith("hit")
+        for other in (
+            proxied(all_routes(), cache=cache, upstream=elsewhere),
+            proxied(all_routes(), cache=cache, kind="vllm"),
+        ):
+            with pytest.raises(AssertionError):
+                asks(other, path, cache_control="only-if-cached")
