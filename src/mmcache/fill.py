@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -25,6 +26,8 @@ from mmcache.store import Store
 from mmcache.tiers.base import Claims
 
 T = TypeVar("T")
+_THREADS = 8
+"""That claim."""
 
 
 class Fill:
@@ -42,6 +45,14 @@ class Fill:
         """`slots`: how many may compute at a time; None = no limit."""
         self.store, self.flights, self.claims, self._tally = store, flights, claims, tally
         self._settings, self._slots = settings, slots
+        self._threads: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads in which nobody waits for a flight, as some do in the loop's own; half as far away as a new one."""
+        if self._threads is None or self._process != os.getpid():  # a fork has none of its parent's threads
+            self._threads, self._process = ThreadPoolExecutor(_THREADS, "mmcache-claims"), os.getpid()
+        return self._threads
 
     # One key --------------------------------------------------------------------------------------------------------
 
@@ -126,13 +137,14 @@ class Fill:
             value, seconds = await self.timed_async(compute, tenant=scope.tenant)
             return await self.keep_async(flight, scope, value, seconds, ttl, claim.hand_over())
 
-    @staticmethod
-    async def claiming(flight: Flight, step: Callable[[], T]) -> T:
-        """Do something that may claim `flight`, in a thread: it asks tiers that may be slow. Who is cancelled meanwhile
+    async def claiming(self, flight: Flight, step: Callable[[], T]) -> T:
+        """Do something that may claim `flight`, in a thread where anything may be slow. Who is cancelled meanwhile
         gives back what it claims."""
         import asyncio
 
-        claimed = asyncio.ensure_future(in_thread(step))
+        if self.claims is None and not self.store.lower:
+            return step()
+        claimed = asyncio.get_running_loop().run_in_executor(self.pool(), copy_context().run, step)
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:

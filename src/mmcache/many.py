@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from functools import partial
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-_THREADS = 8
 _FEW = 8
 """Values that are stored in memory where they stand; more are stored in a thread."""
 Compute = Callable[[Sequence[T]], Awaitable[Sequence[object]]]
@@ -31,14 +28,6 @@ class ManyFill:
 
     def __init__(self, fill: Fill) -> None:
         self._fill, self._store, self._flights, self._claims = fill, fill.store, fill.flights, fill.claims
-        self._threads: ThreadPoolExecutor | None = None
-        self._process = 0
-
-    def _pool(self) -> ThreadPoolExecutor:
-        """Threads in which nobody waits for a flight, as some do in the loop's own; half as far away as a new one."""
-        if self._threads is None or self._process != os.getpid():  # a fork has none of its parent's threads
-            self._threads, self._process = ThreadPoolExecutor(_THREADS, "mmcache-claims"), os.getpid()
-        return self._threads
 
     async def run(
         self, wanted: Mapping[Key, tuple[Scope, T]], compute: Compute[T], ttl: float | None, since: float | None = None
@@ -146,7 +135,7 @@ class ManyFill:
 
         if claims is None and not self._store.lower:
             return claim()
-        claimed = asyncio.get_running_loop().run_in_executor(self._pool(), copy_context().run, claim)
+        claimed = asyncio.get_running_loop().run_in_executor(self._fill.pool(), copy_context().run, claim)
 
         def give_back(done: asyncio.Future[tuple[list[bool], list[Lookup]]]) -> None:
             if claims is not None and not done.cancelled() and done.exception() is None:
