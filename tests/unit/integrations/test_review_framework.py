@@ -31,7 +31,7 @@ class Wrapping:
     """Looks like the function that it wraps."""
 
     def __init__(self, function: Any, prefix: str) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self.prefix = prefix
 
 

@@ -223,10 +223,10 @@ class _Walk:
         held |= getattr(value, "__pydantic_extra__", None) or {}
         slots = [slot for one in kind.__mro__ for slot in _listed(vars(one).get("__slots__", ()))]
         held |= {slot: getattr(value, slot) for slot in slots if hasattr(value, slot) and not slot.startswith("__")}
-        if not held and (hasattr(value, "__name__") or not hasattr(value, "__dict__")):
-            return [*name, *self._reduced(value, depth)]
         # What is None may be made at the first use: None counts as not there.
         known = {key: item for key, item in held.items() if item is not None and not key.startswith("__")}
+        if not known and (hasattr(value, "__name__") or not hasattr(value, "__dict__")):
+            return [*name, *self._reduced(value, depth)]
         kept = {key: item for key, item in known.items() if not _delivers(key, item)}
         kept |= {name: sorted(kept[name]) for name in UNORDERED & kept.keys()}
         return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)], *_served(known)]
