@@ -144,27 +144,27 @@ def _rows(kind: str, found: Found, quick: bool) -> list[Row]:
             share = 100.0 * sum(counts) / len(counts)
             target = 0.0 if ours else None
             rows.append(Row.of(f"{kind}/{scene}/encoded", "pictures encoded again", "%", "lower", share, target=target))
-    bmp, salt, jpeg = (found.encoded[scene] for scene in ("bmp", "salt", "jpeg"))
-    return [
-        *rows,
-        Row.of(f"{kind}/bmp/encoded", "the same pixels in another file, encoded again", "times", "lower", bmp[-1],
-               target=0 if ours else None),
-        Row.of(f"{kind}/jpeg/encoded", "other pixels, encoded", "times", "higher", sum(jpeg),
-               target=1 if ours else None),
-        Row.of(f"{kind}/salt/encoded", "tenants (two) that did not get another's output", "tenants", "higher",
-               sum(salt[1:]), target=2 if ours else None),
-        Row.of(f"{kind}/uuid/wrong", "answers about another picture of the same uuid", "answers", "lower",
-               sum(found.wrong["uuid"]), target=0 if ours else None),
-        *(
-            [Row.of(f"{kind}/uuid/restarted/wrong", "the same after a restart", "answers", "lower",
-                    sum(found.wrong["uuid restarted"]), target=0 if ours else None)]
-            if "uuid restarted" in found.wrong else []
-        ),
-        Row.of(f"{kind}/outside", "made outside of its folder", "files", "lower", found.outside,
-               target=0 if ours else None),
-        Row.of(f"{kind}/wrong", f"wrong answers of all {sum(map(len, found.wrong.values()))}", "answers", "lower",
-               total(found.wrong), target=0 if ours else None),
-    ]  # fmt: skip
+    once = (
+        ("bmp/encoded", "the same pixels in another file, encoded again", "times", "lower",
+         found.encoded.get("bmp", [])[-1:], 0),
+        ("jpeg/encoded", "other pixels, encoded", "times", "higher", found.encoded.get("jpeg"), 1),
+        ("salt/encoded", "tenants (of two) that did not get another's output", "tenants", "higher",
+         found.encoded.get("salt", [])[1:], 2),
+        ("uuid/wrong", "answers (of four) about another picture of the same uuid", "answers", "lower",
+         found.wrong.get("uuid"), 0),
+        ("uuid/restarted/wrong", "the same after a restart, of one", "answers", "lower",
+         found.wrong.get("uuid restarted"), 0),
+        ("outside", "made outside of its folder", "files", "lower", [found.outside], 0),
+        ("wrong", f"wrong answers of all {sum(map(len, found.wrong.values()))}", "answers", "lower",
+         [total(found.wrong)], 0),
+        ("died", "engines that ended by themselves" + "".join(f" ({said[:70]})" for said in found.died[:1]), "engines",
+         "lower", [len(found.died)], 0),
+    )  # fmt: skip
+    return rows + [
+        Row.of(f"{kind}/{id}", words, unit, better, sum(counts), target=target if ours else None)  # type: ignore[arg-type]
+        for id, words, unit, better, counts, target in once
+        if counts
+    ]
 
 
 def _gains(found: dict[str, Found]) -> list[Row]:
@@ -173,10 +173,10 @@ def _gains(found: dict[str, Found]) -> list[Row]:
     rows = []
     for scene in ("evicted", "shared", "restarted"):
         if scene in ours.ms:
-            ratios = [cold / warm for cold, warm in zip(ours.ms["cold"], ours.ms[scene], strict=True)]
+            ratios = [cold / warm for cold, warm in zip(ours.ms["cold"], ours.ms[scene], strict=False)]
             target = SPEEDUP if scene == "restarted" else None
             rows.append(Row.of(f"gain/{scene}", f"cold over {scene}, ours", "x", "higher", ratios, target=target))
-    over = [mine / theirs for mine, theirs in zip(ours.ms["cold"], stock.ms["cold"], strict=True)]
+    over = [mine / theirs for mine, theirs in zip(ours.ms["cold"], stock.ms["cold"], strict=False)]
     rows.append(Row.of("cost/cold", "a cold request, ours over stock", "x", "lower", over))
     return rows
 

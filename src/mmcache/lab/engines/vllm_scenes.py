@@ -60,6 +60,8 @@ class Found:
     """1 where the answer is not what the model says to that picture."""
     outside: int = 0
     """Files and folders that it made outside of its folder."""
+    died: list[str] = field(default_factory=list)
+    """What engines said that ended by themselves; what they had still to do is missing."""
     shift: list[float] = field(default_factory=list)
     """How far log-probabilities of its loaded outputs are from right ones."""
 
@@ -179,9 +181,9 @@ class Scenes:
             self._launched.kill()
 
     def run(self, *, share: bool, restart: bool, say: Say) -> Found:
-        """All scenes. `share`: a second engine beside the first; `restart`: another after both."""
+        """All scenes, as far as each engine lives. `share`: a second one beside the first; `restart`: another later."""
         say(f"{self._name}: one engine")
-        with self.engine() as first:
+        with self._surviving(), self.engine() as first:
             self.first(first)
             if share:
                 say(f"{self._name}: a second engine")
@@ -189,10 +191,17 @@ class Scenes:
                     self.later(second, "shared")
         if restart:
             say(f"{self._name}: restarted")
-            with self.engine() as again:
+            with self._surviving(), self.engine() as again:
                 self.later(again, "restarted")
                 self._ask(again, "uuid restarted", self._pictures.files[1], uuid="U")
         return self.found
+
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        try:
+            yield
+        except AssetError as error:
+            self.found.died.append(str(error))
 
 
 def lossy(folder: Path, pictures: Pictures, right: Right, at_rest: str) -> tuple[Found, dict[str, float]]:
