@@ -19,7 +19,7 @@ from mmcache.server.answers_stored import (
     media_type,
     read_object,
 )
-from mmcache.server.calls import Call
+from mmcache.server.calls import Call, others_first
 from mmcache.server.canonical.request import Bypass, Canonical, Place
 from mmcache.server.exchange import Asked, Headers, Proxy
 from mmcache.server.media.parts import Identified
@@ -169,6 +169,7 @@ async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored
     if stored is None:
         call.forget()
     call.feed.end()
+    await others_first()
     await ended(recorder, stored)
 
 

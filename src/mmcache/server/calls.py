@@ -19,6 +19,8 @@ AHEAD_BYTES = 1 << 20
 MOST_BYTES = 256 << 20
 """Of all streams under way; beyond it they are passed on, but neither joined nor stored."""
 
+_ROUNDS = 3
+
 
 @dataclass
 class Room:
@@ -213,6 +215,12 @@ class Call:
     def forget(self) -> None:
         """From now on nobody joins it."""
         self._forget(self)
+
+
+async def others_first() -> None:
+    """Let who was told something act on it: as many rounds of the loop as an answer needs to be on its way."""
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
 
 
 class Calls:

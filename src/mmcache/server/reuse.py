@@ -31,7 +31,7 @@ from mmcache.server import meant
 from mmcache.server.answers import refusal
 from mmcache.server.answers_stored import Stored, events_of, kept_headers, media_type, read_object
 from mmcache.server.asking import Dialect, NotKeptError, Told, Wanted, fetched, keep, recorder_of, streamed
-from mmcache.server.calls import Call, Calls
+from mmcache.server.calls import Call, Calls, others_first
 from mmcache.server.canonical.request import Bypass
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
 from mmcache.server.limits import parse
@@ -106,7 +106,7 @@ class Reuse:
         if isinstance(parts, Unknown):
             raise BypassedError(parts.reason)
         signature = _signed(proxy.settings, self._dialect.path, found.form)
-        scope = cache.scopes.of(signature, asked.tenant, cache.namespace)
+        scope = cache.scopes.of(signature, *asked.realm)
         try:
             told = found.key_bytes([one.identity for one in parts])
         except (ValueError, RecursionError) as error:  # half a surrogate pair, a number that is none
@@ -130,7 +130,7 @@ class Reuse:
                 if wants.only_if_cached:
                     raise _uncached()
                 computed = await fetched(wanted, call)
-                call.tell(computed)  # before it is learned from
+                await _tell(call, computed)  # learning from it may wait
                 return computed
 
             told = await meant.meant(wanted, prompt, compute, signature, fresh=wants.no_cache)
@@ -192,6 +192,15 @@ def _calls(proxy: Proxy) -> Calls:
     return calls
 
 
+async def _tell(call: Call, told: Told) -> None:
+    """Tell who waits, and let them go on before it is stored. What is not to be stored is told to nobody else."""
+    call.tell(told)
+    if told.stored is None:
+        call.forget()
+    else:
+        await others_first()
+
+
 async def _fill(wanted: Wanted, call: Call) -> None:
     """A whole answer that was missing: computed by one process of all, and stored."""
     computed: Told | None = None
@@ -199,7 +208,7 @@ async def _fill(wanted: Wanted, call: Call) -> None:
     async def compute() -> bytes:
         nonlocal computed
         computed = await fetched(wanted, call)
-        call.tell(computed)  # before it is stored: nobody need wait for that
+        await _tell(call, computed)  # storing it may wait
         if computed.stored is None:
             raise NotKeptError(computed)
         return computed.stored.to_bytes()
@@ -226,7 +235,7 @@ async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
         if held is not None:
             same = _compared(wanted, gist(read_object(held.body)), gist(read_object(stored.body)))
             told = replace(told, compared=same)
-    call.tell(told)
+    await _tell(call, told)
     if stored is not None and not told.compared:
         await keep(wanted, stored)
 

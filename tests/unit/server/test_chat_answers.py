@@ -147,6 +147,7 @@ async def test_the_first_caller_may_go(world: World) -> None:
     gate.set()
     assert (await second).verdict.reason == "joined"
     assert world.upstream.calls == 1
+    await world.idle()
     assert (await world.read(CHAT))[0] == "hit"
 
 
@@ -253,6 +254,7 @@ async def test_shadow_serves_nothing_and_compares(world: World) -> None:
     assert answered.verdict.details["same"] == "no"
     assert world.compared == [True, False]
     assert world.upstream.calls == 3
+    await world.idle()
     assert b"A dog." in (await world.read(CHAT))[1]  # the new one took its place
 
 

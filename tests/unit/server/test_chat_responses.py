@@ -105,4 +105,5 @@ async def test_shadow(world: World) -> None:
     for text in ("A cat.", "A cat.", "A dog."):
         world.upstream.reply = lambda text=text: whole(response(text))  # type: ignore[misc]
         await world.ask(ASKED, rules=shadow)
+        await world.idle()
     assert world.compared == [True, False]

@@ -22,11 +22,11 @@ from tests.unit.server.chat_world import CHAT, completion, stream  # noqa: E402
 from tests.unit.server.conftest import KEY  # noqa: E402
 from tests.unit.server.test_chat_responses import ASKED as RESPONSE  # noqa: E402
 from tests.unit.server.test_chat_responses import TOLD, response  # noqa: E402
-from tests.unit.server.upstream import Asked, reply  # noqa: E402
+from tests.unit.server.upstream import Asked, reply, run  # noqa: E402
 
 from mmcache import Cache  # noqa: E402
 from mmcache.server import chat, responses  # noqa: E402
-from mmcache.server.asgi import Send  # noqa: E402
+from mmcache.server.asgi import Send, close  # noqa: E402
 
 ROUTES = {**chat.ROUTES, **responses.ROUTES}
 
