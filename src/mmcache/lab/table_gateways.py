@@ -28,7 +28,9 @@ class GatewaysTable(Table):
     """Right hits, wrong hits, leaks, latency, install steps."""
 
     name: ClassVar[str] = "gateways"
-    title: ClassVar[str] = "Beside GPTCache, LiteLLM's and LangChain's caches: right hits, wrong hits, leaks, times"
+    title: ClassVar[str] = (
+        "Beside GPTCache, LiteLLM's, RedisVL's and LangChain's caches: right hits, wrong hits, leaks, times"
+    )
     remark: ClassVar[str] = (
         "A hit is a request that did not reach the upstream, by the upstream's own count. `right`: the same answer as "
         "the upstream gives to exactly this request when asked directly, computed for the same tenant. `wrong`: "
@@ -41,11 +43,11 @@ class GatewaysTable(Table):
         "the stream is far too short for such a certificate, so it has no near hits here, and fewer exact ones: its "
         "key is the prompt as it was sent, with every default that is spelled out. LangChain asks no cache when it "
         "streams. LiteLLM's and LangChain's keys know no tenant by default; with LiteLLM a namespace for each call "
-        "keeps them apart. GPTCache's documented recipes look at the last message's text; `content` is what a careful "
-        "user might do, and the other fields of the request are still not looked at. Its shipped threshold takes "
-        "nearly all of these short questions, embedded by e5, for alike. Latencies of `serve` are those of an HTTP "
-        "client and include loopback TCP; those of libraries are calls in the application's process. `added` is what "
-        "a miss takes more than the same client without the cache, pair by pair."
+        "keeps them apart. GPTCache's and RedisVL's documented recipes look at the last message's text; `content` is "
+        "what a careful user might do, and the other fields of the request are still not looked at. Their shipped "
+        "thresholds take most of these short questions, embedded by e5, for alike. Latencies of `serve` are those of "
+        "an HTTP client and include loopback TCP; those of libraries are calls in the application's process. "
+        "`added` is what a miss takes more than the same client without the cache, pair by pair."
     )
 
     def __init__(self) -> None:
@@ -195,8 +197,9 @@ def real(made: Contest) -> tuple[str, ...]:
         "(DINOv2 and a small decoder); easy-vqa 1.0 (MIT), pictures and questions of its test set",
         "`mmcache serve` as a process, by its command line; `MMCache` behind LangChain's `set_llm_cache`",
         "GPTCache 0.1.44 (`adapter.api`), LiteLLM 1.110 (`completion`, its local and Redis caches, the latter in a "
-        "real Valkey), langchain-openai 1.7 with langchain-core's InMemoryCache and langchain-community's SQLiteCache: "
-        "their own code, each in a process of its own",
+        "real Valkey), RedisVL 0.28 (`SemanticCache`, in Valkey with the RediSearch module), langchain-openai 1.7 "
+        "with langchain-core's InMemoryCache and langchain-community's SQLiteCache: their own code, each in a process "
+        "of its own",
         "every request goes to every contender in the same order; the upstream counts what reaches it",
         *(f"steps of {name}: {' · '.join(steps)}" for name, steps in STEPS.items() if steps and name in made.found),
     )  # fmt: skip

@@ -14,6 +14,8 @@ Look = Callable[[str, str | None, float, int], str]
 """`look(data_url, question, temperature, seed)`: what the model says; question None: it describes the picture."""
 
 MODELS = ("vqa-a", "vqa-b")
+KEYS = ("sk-tenant-one", "sk-tenant-two")
+"""API keys that the upstream knows."""
 FRENCH = {
     "yes": "oui", "no": "non", "circle": "cercle", "rectangle": "rectangle", "triangle": "triangle", "black": "noir",
     "blue": "bleu", "brown": "brun", "gray": "gris", "green": "vert", "red": "rouge", "teal": "sarcelle",

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from mmcache.lab.gateways.install import NOT_RUN
+from mmcache.lab.gateways.install import IN_SERVER
+from mmcache.lab.gateways.peers_redisvl import redis
 from mmcache.lab.gateways.processes import Application, Got, Upstream
 from mmcache.lab.gateways.said import Said
 from mmcache.lab.gateways.stream import CHANCE, ONE, Request, bases, data_url, stream, user
-from mmcache.lab.servers.single import server
 from mmcache.lab.table import Progress
 from mmcache.model.errors import AssetError
 
@@ -68,16 +68,17 @@ def contest(
     names: Sequence[str], folder: Path, requests: int, pool: int, misses: int, seeds: Sequence[int], progress: Progress
 ) -> Contest:
     """Raises `AssetError` where the model or its pictures are not there."""
-    made = Contest({name: Found() for name in names}, dict(NOT_RUN))
+    made = Contest({name: Found() for name in names})
     with ExitStack() as stack:
         progress("the upstream's model is loading", 0, 1)
         upstream = stack.enter_context(Upstream(folder))
-        redis = ""
-        if "litellm/redis" in names:
+        address = ""
+        if kept := [name for name in names if name in IN_SERVER]:
             try:
-                redis = f"127.0.0.1:{stack.enter_context(server(folder / 'redis')).port}"
+                address = stack.enter_context(redis(folder / "redis"))
             except AssetError as error:
-                _leave(made, "litellm/redis", str(error))
+                for name in kept:
+                    _leave(made, name, str(error))
         for place, seed in enumerate(seeds):
             asked = stream(seed, requests, pool)
             truths = _truths(asked, upstream, folder / f"truth-{seed}", made, progress)
@@ -86,7 +87,8 @@ def contest(
                 progress(f"{name}, seed {seed}", place, len(seeds))
                 where = folder / name.replace("/", "-") / str(seed)
                 try:
-                    _one(name, made.found[name], asked, truths, upstream, where, redis,
+                    _one(name, made.found[name], asked, truths, upstream, where,
+                         address if name in IN_SERVER else "",
                          misses if place == len(seeds) - 1 else 0)  # fmt: skip
                 except AssetError as error:
                     _leave(made, name, str(error))
@@ -129,12 +131,12 @@ def perfect(asked: Sequence[Request], truths: Sequence[Said]) -> float:
 
 def _one(
     name: str, found: Found, asked: Sequence[Request], truths: Sequence[Said], upstream: Upstream, folder: Path,
-    redis: str, misses: int,
+    address: str, misses: int,
 ) -> None:  # fmt: skip
     """One stream, and, if `misses`, what comes after a restart."""
     outcomes, hit_ms, tenants = Counter[tuple[str, Outcome]](), list[float](), dict[int, str]()
     again: dict[str, tuple[Request, Said]] = {}
-    with Application(name, upstream, folder, redis if name == "litellm/redis" else "") as application:
+    with Application(name, upstream, folder, address) as application:
         for request, truth in zip(asked, truths, strict=True):
             got = application.ask(request.body, request.tenant)
             outcome = judge(request, truth, got, tenants)
@@ -149,7 +151,7 @@ def _one(
     found.hit_ms.append(hit_ms)
     if not misses:
         return
-    with Application(name, upstream, folder, redis if name == "litellm/redis" else "") as application:
+    with Application(name, upstream, folder, address) as application:
         for request, truth in again.values():
             got = application.ask(request.body, request.tenant)
             found.restarted.append(judge(request, truth, got, tenants) == "right")

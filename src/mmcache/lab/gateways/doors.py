@@ -57,13 +57,15 @@ def door(name: str, upstream: str, proxy: str, folder: Path) -> Door:
 
     Raises `AssetError` where its package is not installed.
     """
-    from mmcache.lab.gateways import peers, peers_langchain
+    from mmcache.lab.gateways import peers, peers_langchain, peers_redisvl
 
     match name.partition("/"):
         case "litellm", _, kind:
             return peers.LiteLLM(upstream, kind, proxy, folder)
         case "gptcache", _, kind:
             return peers.GPTCache(upstream, kind, folder)
+        case "redisvl", _, kind:
+            return peers_redisvl.RedisVL(upstream, kind, proxy, folder)
         case "langchain", _, kind:
             return peers_langchain.LangChain(upstream, kind, folder)
         case _:

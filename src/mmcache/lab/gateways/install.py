@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _LANGCHAIN = "pip install langchain-openai"
+_SET = "from langchain_core.globals import set_llm_cache"
 _LITELLM = (
     "pip install 'litellm[proxy]'",
     "from litellm.caching.caching import Cache",
@@ -15,9 +16,19 @@ _GPTCACHE = (
     "pip install gptcache",
     "from gptcache import cache",
     "from gptcache.adapter.api import get, put",
+    "from gptcache.processor.pre import get_prompt",
     "cache.init(pre_embedding_func=get_prompt)",
     "found = get(prompt)",
     "put(prompt, answer)",
+)
+_REDISVL = (
+    "pip install redisvl",
+    "a Redis server with RediSearch",
+    "from redisvl.extensions.cache.llm import SemanticCache",
+    "from redisvl.utils.vectorize import …",
+    "cache = SemanticCache(name=…, redis_url=…, vectorizer=…)",
+    "found = cache.check(prompt=prompt)",
+    "cache.store(prompt=prompt, response=answer)",
 )
 
 STEPS: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +47,9 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     ),
     "langchain/mmcache": (
         "pip install 'mmcache[langchain]'",
+        "from mmcache import Cache",
         "from mmcache.integrations.langchain import MMCache",
+        _SET,
         "set_llm_cache(MMCache(Cache(folder), tenant=who))",
     ),
     "litellm/local": _LITELLM,
@@ -47,24 +60,39 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "litellm.cache = Cache(type='redis', host=…, port=…)",
         _LITELLM[3],
     ),
+    "litellm/semantic": (
+        _LITELLM[0],
+        "pip install redisvl",
+        "a Redis server with RediSearch",
+        "a server of embeddings",
+        _LITELLM[1],
+        "litellm.cache = Cache(type='redis-semantic', host=…, port=…, similarity_threshold=…, …_embedding_model=…)",
+        _LITELLM[3],
+    ),
     "gptcache/text": _GPTCACHE,
     "gptcache/content": _GPTCACHE,
     "gptcache/similar": (*_GPTCACHE[:2], "from gptcache.adapter.api import get, init_similar_cache, put",
-                         "init_similar_cache(embedding=…)", *_GPTCACHE[4:]),
-    "langchain/memory": (_LANGCHAIN, "from langchain_core.caches import InMemoryCache",
+                         "init_similar_cache(embedding=…)", *_GPTCACHE[5:]),
+    "redisvl/text": _REDISVL,
+    "redisvl/tenants": (
+        *_REDISVL[:5],
+        "found = cache.check(prompt=prompt, filter_expression=Tag('tenant') == tenant)",
+        "cache.store(prompt=prompt, response=answer, filters={'tenant': tenant})",
+        "from redisvl.query.filter import Tag",
+        "filterable_fields=[{'name': 'tenant', 'type': 'tag'}]",
+    ),
+    "langchain/memory": (_LANGCHAIN, "from langchain_core.caches import InMemoryCache", _SET,
                          "set_llm_cache(InMemoryCache())"),
     "langchain/sqlite": (
         f"{_LANGCHAIN} langchain-community",
         "from langchain_community.cache import SQLiteCache",
+        _SET,
         "set_llm_cache(SQLiteCache(database_path=…))",
     ),
 }  # fmt: skip
 """By contender; all that an application which asks a model by the same library already lacks."""
 
-NOT_RUN: Mapping[str, str] = {
-    "redisvl": "RedisVL's SemanticCache needs a Redis with the search module (RediSearch), which no package brings",
-    "litellm/redis-semantic": "LiteLLM's semantic caches need a server with vector search (RediSearch, Qdrant)",
-}
-"""Contenders that cannot be run here, and why."""
+IN_SERVER = ("litellm/redis", "litellm/semantic", "redisvl/text", "redisvl/tenants")
+"""Keep their answers in a Redis."""
 OURS = ("serve", "serve/semantic", "langchain/mmcache")
 QUICK = ("none", "serve", "langchain/mmcache", "litellm/local", "gptcache/text", "langchain/memory")

@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mmcache.lab.gateways.answering import texts
+from mmcache.lab.gateways.answering import KEYS, texts
 from mmcache.lab.gateways.doors import Http
+from mmcache.lab.gateways.peers_redisvl import NAMED, index_name, module
 from mmcache.lab.gateways.said import Said, joined, whole
-from mmcache.lab.peers_semantic import need
+from mmcache.lab.peers_semantic import LITELLM_THRESHOLD, need
+from mmcache.model.errors import AssetError
 
 
 class LiteLLM:
-    """`litellm.completion` with `litellm.cache`: `local` in memory, `redis` in a server; `tenants` names each tenant.
+    """`litellm.completion` with `litellm.cache`: `local` in memory, `redis` in a server; `tenants` names each tenant;
+    `semantic` goes by the embedding of the messages' text.
 
     A hit of LiteLLM 1.110 imports parts of its proxy, so `fastapi` and `opentelemetry-sdk` must be there: the plain
     package raises `ModuleNotFoundError` in place of the answer.
@@ -28,6 +31,15 @@ class LiteLLM:
         if kind == "redis":
             host, _, port = server.partition(":")
             litellm.cache = Cache(type="redis", host=host, port=port, namespace=str(folder))
+        elif kind == "semantic":
+            if module() is None:
+                raise AssetError(NAMED)
+            need("redisvl", "redis")
+            litellm.api_base, litellm.api_key = f"{upstream}/v1", KEYS[0]  # whom it asks for embeddings
+            litellm.cache = Cache(
+                type="redis-semantic", redis_url=f"redis://{server}", similarity_threshold=LITELLM_THRESHOLD,
+                redis_semantic_cache_embedding_model="openai/e5", redis_semantic_cache_index_name=index_name(folder),
+            )  # fmt: skip
         else:
             litellm.cache = Cache(type="local")
         self._litellm, self._address, self._tenants = litellm, f"{upstream}/v1", kind == "tenants"

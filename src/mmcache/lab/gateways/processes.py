@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,8 @@ from mmcache.lab.gateways.said import Said
 from mmcache.model.errors import AssetError
 
 END_SECONDS = 30
+ENVIRONMENT = ("OMP_NUM_THREADS=1", "LITELLM_LOCAL_MODEL_COST_MAP=True")
+"""Besides our own. LiteLLM else asks the network for prices when it is imported."""
 
 
 class Process:
@@ -23,9 +24,8 @@ class Process:
     def __init__(self, log: Path, *command: str) -> None:
         self._log = log.open("w+", encoding="utf-8")
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", *command],
+            ["env", *ENVIRONMENT, sys.executable, "-W", "ignore", *command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
         )  # fmt: skip
         try:
             self.told = self.read()
@@ -46,7 +46,7 @@ class Process:
         line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
-            raise AssetError(f"a process of the table ended: {self._log.read()[-2000:]}")
+            raise AssetError(f"its process ended: {self._log.read().strip().rpartition(chr(10))[2][-300:]}")
         found: dict[str, Any] = json.loads(line)
         if "missing" in found:
             raise AssetError(found["missing"])

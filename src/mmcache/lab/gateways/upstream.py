@@ -1,4 +1,4 @@
-"""The upstream as a process: OpenAI's chat interface over the repository's own vision-language model.
+"""The upstream as a process: OpenAI's chat interface over the repository's own vision-language model, and embeddings.
 
 `python -m mmcache.lab.gateways.upstream` prints its address as JSON. It remembers what its model said of a picture, so
 that a cache in front of it is timed, and not the model; it counts the chat requests that reach it (`/count`).
@@ -15,20 +15,20 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from mmcache.lab.gateways.answering import MODELS, reply
+from mmcache.lab.gateways.answering import KEYS, MODELS, reply
+from mmcache.lab.models import TextEncoder
 from mmcache.lab.models.vlm import VisionLanguage
 from mmcache.model.errors import AssetError, InvalidInputError
 
 NOISE = 2.0
 """Standard deviations of what the model sees that temperature 1 disturbs it by: how this greedy model samples."""
-KEYS = ("sk-tenant-one", "sk-tenant-two")
 CHAT = "/v1/chat/completions"
 
 
@@ -47,6 +47,14 @@ class Model:
             noise = np.random.default_rng(seed).normal(0, NOISE * temperature * float(tokens.std()), tokens.shape)
             tokens = (tokens + noise).astype(np.float32)
         return self._model.describe(tokens) if question is None else self._model.answer(tokens, question)
+
+    def embed(self, text: str) -> list[float]:
+        """multilingual-e5-small of `text`."""
+        return [float(one) for one in self._encoder.encode(text)]
+
+    @cached_property
+    def _encoder(self) -> TextEncoder:
+        return TextEncoder()
 
     def _seen(self, url: str) -> npt.NDArray[np.float32]:
         try:
@@ -124,11 +132,26 @@ def application(model: Model) -> Any:
             return refused(401, "no such key")
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
 
+    async def embeddings(asked: web.Request) -> web.StreamResponse:
+        request = await asked.json()
+        inputs = [request["input"]] if isinstance(request["input"], str) else request["input"]
+        vectors = [await asyncio.to_thread(model.embed, text) for text in inputs]
+        data = [{"object": "embedding", "index": place, "embedding": one} for place, one in enumerate(vectors)]
+        usage = {"prompt_tokens": 0, "total_tokens": 0}
+        return web.json_response({"object": "list", "data": data, "model": request["model"], "usage": usage})
+
     async def count(_: web.Request) -> web.StreamResponse:
         return web.json_response(counted)
 
     app = web.Application(client_max_size=32 << 20)
-    app.add_routes([web.post(CHAT, chat), web.get("/v1/models", models), web.get("/count", count)])
+    app.add_routes(
+        [
+            web.post(CHAT, chat),
+            web.get("/v1/models", models),
+            web.post("/v1/embeddings", embeddings),
+            web.get("/count", count),
+        ]
+    )
     return app
 
 
