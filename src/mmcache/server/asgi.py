@@ -142,7 +142,7 @@ class Frame:
             directives.NOTHING_ASKED
             if seen.control is None and seen.pragma is None
             else directives.read(seen.control, seen.pragma),
-            entry.rules, principal.caller,
+            entry.rules, principal.namespace,
         )  # fmt: skip
         if asked.directives.no_store:
             return await self._bypass(live, asked, "no-store")

@@ -69,8 +69,7 @@ async def _read(asked: Asked, proxy: Proxy) -> Embeddings:
     shared = proxy.settings.kind == "vllm"
     scope = proxy.cache.scopes.of(
         Signature(model_version=model, function="/v1/embeddings 1", modality="text", preprocess=proxy.settings.behind),
-        asked.tenant,
-        proxy.cache.namespace,
+        *asked.realm,
     )
     told = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
     form = b"float32" if shared else b"packed" if packed else b"numbers"

@@ -46,7 +46,7 @@ class BypassedError(ProxyError):
 class Asked:
     """A request whose tenant is known and whose body was read within its limits, decompressed. Not to be changed.
 
-    Routes of mode `off`, and requests with `x-mmcache: pass`, never reach a route; `rules.mode` is `on` or `shadow`.
+    What is switched off, or says `no-store`, never reaches a route; `rules.mode` is `on` or `shadow`.
     """
 
     method: str
@@ -55,14 +55,19 @@ class Asked:
     headers: Headers
     body: bytes
     tenant: str
-    """Name of the realm, the `tenant=` of every key: a keyed hash of the API key, or what a trusted front proxy says;
-    and with it a keyed digest of the query and of all headers that might change an answer (`OpenAI-Organization`,
-    `OpenAI-Beta`, any that is not known to be harmless). So a key that has the tenant in it has all that is not in
-    path and body, except the `content-type` of multipart bodies."""
+    """A keyed hash of the API key, or what a trusted front proxy says: who asks, in counts, limits and quotas, and what
+    `mmcache purge --tenant` erases."""
     directives: Directives
     rules: RouteRules
-    caller: str = ""
-    """Who asks, without what the headers add: for counts and limits, never for keys."""
+    namespace: str = "default"
+    """The cache's own, and with it a keyed digest of the query and of all headers that might change an answer
+    (`OpenAI-Organization`, `OpenAI-Beta`, any that is not known to be harmless)."""
+
+    @property
+    def realm(self) -> tuple[str, str]:
+        """Tenant and namespace, for `scopes.of(signature, *asked.realm)`. What has both in it has all that is not in
+        path and body, except the `content-type` of multipart bodies; what has not is shared by those who must not."""
+        return self.tenant, self.namespace
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header that is given once; None where there is none."""

@@ -83,7 +83,13 @@ async def meant(
     rules, cache = wanted.asked.rules, wanted.proxy.cache
     try:
         reply = await cache.a.ask(
-            asked, answer, model=signature, tenant=wanted.asked.tenant, ttl=rules.ttl_seconds, bypass=fresh
+            asked,
+            answer,
+            model=signature,
+            tenant=wanted.asked.tenant,
+            namespace=wanted.asked.namespace,
+            ttl=rules.ttl_seconds,
+            bypass=fresh,
         )
         stored = None if told is not None else Stored.from_bytes(reply.value)
     except NotKeptError as error:

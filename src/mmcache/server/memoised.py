@@ -24,7 +24,7 @@ from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
 LIMIT_BYTES = 64 << 20
 INLINE_BYTES = 4096
 """Up to this length a body is compared itself, which is quicker than a digest of it."""
-Name = tuple[str, str, bytes, int, bytes]
+Name = tuple[str, str, str, bytes, int, bytes]
 _ENTRY_BYTES = 1200
 """What one takes besides its bodies, about."""
 _KEY_BYTES = 170
@@ -57,7 +57,7 @@ class Memo:
         body = asked.body
         if len(body) > INLINE_BYTES:
             body = blake3(body, key=self._secret).digest()
-        return asked.tenant, asked.path, asked.query, len(asked.body), body
+        return *asked.realm, asked.path, asked.query, len(asked.body), body
 
     def find(self, asked: Asked, proxy: Proxy) -> Answered | None:
         """The answer, if it may be given once more."""

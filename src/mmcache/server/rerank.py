@@ -90,8 +90,7 @@ async def _read(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) 
     fields = read_fields(rest, SCORING | _TOP if listed == "results" else SCORING)
     scope = proxy.cache.scopes.of(
         Signature(model_version=model, function=f"{listed} 1", modality="text", preprocess=proxy.settings.behind),
-        asked.tenant,
-        proxy.cache.namespace,
+        *asked.realm,
     )
     trees: dict[str, list[tuple[Any, list[Media]]]] = {}
     for name in (left, right):

@@ -1,4 +1,4 @@
-"""Whose request is it? One pass over the headers says it, and what else of them a realm has in it.
+"""Whose request is it? One pass over the headers says it, and what else of them a realm has in it, as its namespace.
 
 A tenant is a keyed hash of the API key, with a secret that is derived from the cache's, so that no key stands in the
 clear anywhere, and the same key is the same tenant after a restart. A front proxy that proves itself may name the
@@ -30,6 +30,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.A)
 """What a front proxy or the operator may call a tenant."""
 
 REMEMBERED = 16_384
+_USUAL = [b"authorization", b"bearer"]
 _NOT_TO_BE_DROPPED = frozenset({*kind_of.CREDENTIALS, b"content-type", b"content-encoding", b"content-length", b"host",
                                 b"cache-control", b"pragma", kind_of.TENANT, kind_of.FRONT_TOKEN})  # fmt: skip
 
@@ -37,10 +38,10 @@ _NOT_TO_BE_DROPPED = frozenset({*kind_of.CREDENTIALS, b"content-type", b"content
 class Principal:
     """One caller with one set of headers that matter."""
 
-    __slots__ = ("account", "caller", "shared", "tenant", "yes")
+    __slots__ = ("account", "namespace", "shared", "tenant", "yes")
 
-    def __init__(self, tenant: str, caller: str, shared: bool, account: Account) -> None:
-        self.tenant, self.caller, self.account = tenant, caller, account
+    def __init__(self, tenant: str, namespace: str, shared: bool, account: Account) -> None:
+        self.tenant, self.namespace, self.account = tenant, namespace, account
         self.shared = shared
         """Several API keys may stand behind this tenant."""
         self.yes: dict[str, float] = {}
@@ -62,7 +63,7 @@ class Tenants:
     def __init__(self, cache: Cache, trust: TrustRules, accounts: Accounts) -> None:
         salt = cache.scopes.of(Signature("mmcache.server tenants"), "mmcache.server", "tenants").salt
         self._key = blake3(salt, derive_key_context="mmcache 2026 proxy tenant names v1").digest()
-        self._trust, self._accounts = trust, accounts
+        self._trust, self._accounts, self._namespace = trust, accounts, cache.namespace
         self._kinds = kind_of.kinds(trust.harmless_headers)
         self._networks = tuple(ipaddress.ip_network(each) for each in trust.front_networks)
         self._near = lru_cache(maxsize=1024)(self._stands_near)
@@ -115,27 +116,36 @@ class Tenants:
         return Seen(principal, control, pragma, encoding)
 
     def _first_seen(self, headers: Headers, parts: Sequence[bytes], front: str | None) -> Principal:
-        credentials = [(name, value) for name, value in headers if name in kind_of.CREDENTIALS]
-        given = _one_key(credentials)
+        token, forms = _one_key([pair for pair in headers if pair[0] in kind_of.CREDENTIALS])
         named = [(part.partition(b":")[0], part) for part in parts if part[:1] != b"\n"]
-        varying = sorted((pair for pair in named if pair[0] not in kind_of.CREDENTIALS), key=lambda pair: pair[0])
+        varying = [pair for pair in named if pair[0] not in kind_of.CREDENTIALS]
         if front is not None:
-            caller = front
-        elif given:
-            caller = "key:" + blake3(framed("key", *given), key=self._key).hexdigest(length=16)
+            tenant = front
+        elif token:
+            tenant = self._hashed(token)
+            varying += [] if forms == _USUAL else [(b"", framed("forms", *forms))]
         elif self._trust.anonymous is not None:
-            caller = self._trust.anonymous
+            tenant = self._trust.anonymous
         else:
             raise ProxyError(
                 "no API key: send `authorization: Bearer …`; or let the operator set trust.anonymous",
                 status=401, code="missing_api_key",
             )  # fmt: skip
-        tenant = caller
+        namespace = self._namespace
         if varying:
-            tenant += "+" + blake3(framed("varying", *(part for _, part in varying)), key=self._key).hexdigest(
-                length=16
-            )
-        return Principal(tenant, caller, front is not None, self._accounts.of(caller))
+            told = framed("varying", *(part for _, part in sorted(varying, key=lambda pair: pair[0])))
+            namespace += "+" + blake3(told, key=self._key).hexdigest(length=16)
+        return Principal(tenant, namespace, front is not None, self._accounts.of(tenant))
+
+    def of_key(self, key: str) -> str:
+        """The tenant of an API key, given alone or as in `authorization`. Raises `ProxyError` for an empty one."""
+        _, token = _split(key.encode())
+        if not token:
+            raise ProxyError("there is no API key")
+        return self._hashed(token)
+
+    def _hashed(self, token: bytes) -> str:
+        return "key:" + blake3(framed("key", token), key=self._key).hexdigest(length=16)
 
     def _front(self, headers: Headers, peer: str | None) -> str | None:
         """The tenant that a front proxy names; None where it proved itself and names none."""
@@ -167,15 +177,13 @@ class Tenants:
         return any(mapped in network for network in self._networks)
 
 
-def _one_key(credentials: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    """Names and values of the headers that give the API key; empty where none does. Raises `ProxyError` for two keys.
-
-    With names and schemes: an upstream may believe one header and not look at another.
-    """
+def _one_key(credentials: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, list[bytes]]:
+    """The API key, empty where there is none, and in which headers and schemes it comes: an upstream may believe one
+    and not look at another. Raises `ProxyError` for two keys."""
     forms = sorted((name, *_split(value)) for name, value in credentials)
     if len({name for name, _, _ in forms}) != len(forms) or len({token for _, _, token in forms}) > 1:
         raise ProxyError("two API keys: which of them asks? Send one", code="ambiguous_api_key")
-    return [piece for form in forms if form[2] for piece in form]
+    return (forms[0][2] if forms else b""), [piece for name, scheme, _ in forms for piece in (name, scheme)]
 
 
 def _split(value: bytes) -> tuple[bytes, bytes]:

@@ -120,7 +120,7 @@ class Transcriptions:
 
         def identified() -> tuple[Form, bytes]:
             form = form_of(read(asked), sampled=asked.rules.sampled)
-            return form, made.exact("file", form.file.value, asked.tenant)
+            return form, made.exact("file", form.file.value, asked.realm)
 
         if len(asked.body) > INLINE_BYTES:
             form, file = await asyncio.to_thread(identified)
@@ -131,7 +131,7 @@ class Transcriptions:
             function=f"{self._path} {settings.kind} {settings.upstream}",
             modality="text",
         )
-        scope = cache.scopes.of(signature, asked.tenant, cache.namespace)
+        scope = cache.scopes.of(signature, *asked.realm)
         told = key_bytes(form, file)
         return form, Key(scope.digest, blake3(told, key=scope.salt).digest(length=DIGEST_BYTES))
 

@@ -9,9 +9,11 @@ ECHO = "/v1/echo"
 
 
 async def echoed(asked: Asked, proxy: Proxy) -> Answered:
-    """Cached by body and tenant."""
+    """Cached by body and realm."""
     model = limits.parse(asked.body).get("model", "")
-    key = proxy.cache.key(asked.body.decode(), modality="text", signature=f"echo-{model}", tenant=asked.tenant)
+    key = proxy.cache.key(
+        asked.body.decode(), modality="text", signature=f"echo-{model}", tenant=asked.tenant, namespace=asked.namespace
+    )
     stored = await proxy.cache.a.get(key)
     if isinstance(stored, bytes):
         return Answered(200, [(b"content-type", b"application/json")], stored, Verdict("hit"), model)

@@ -32,6 +32,11 @@ def tenant(found: Tenants, *headers: tuple[bytes, bytes], query: bytes = b"", pe
     return found.see(list(headers), query, peer).principal.tenant
 
 
+def realm(found: Tenants, *headers: tuple[bytes, bytes], query: bytes = b"") -> tuple[str, str]:
+    principal = found.see(list(headers), query, "127.0.0.1").principal
+    return principal.tenant, principal.namespace
+
+
 def bearer(key: bytes) -> tuple[bytes, bytes]:
     return (b"authorization", b"Bearer " + key)
 
@@ -51,7 +56,7 @@ def test_no_key_stands_in_the_clear_in_what_is_remembered(cache: Cache) -> None:
     found = tenants(cache, FRONT)
     found.see([bearer(b"sk-secret-one"), (b"cookie", b"session=secret-two"), TOKEN], b"", "127.0.0.1")
     known = found._known
-    told = repr([(label, [getattr(p, name) for name in ("tenant", "caller", "yes")]) for label, p in known.items()])
+    told = repr([(label, [getattr(p, name) for name in ("tenant", "namespace", "yes")]) for label, p in known.items()])
     assert b"secret" not in told.encode()
     assert all(len(label) == 32 for label in known)
 
@@ -82,13 +87,31 @@ def test_two_keys_are_refused(cache: Cache, headers: list[tuple[bytes, bytes]]) 
     assert raised.value.status == 400
 
 
-def test_the_same_key_in_another_header_is_another_tenant(cache: Cache) -> None:
+def test_the_same_key_in_another_header_is_another_realm_of_the_same_tenant(cache: Cache) -> None:
     """An upstream may believe one header only, and take who sends the other one for nobody."""
     found = tenants(cache)
     forms = [[bearer(b"k")], [(b"api-key", b"k")], [(b"x-api-key", b"k")], [bearer(b"k"), (b"api-key", b"k")],
              [(b"authorization", b"k")], [(b"authorization", b"Basic k")]]  # fmt: skip
-    assert len({tenant(found, *headers) for headers in forms}) == len(forms)
-    assert tenant(found, (b"authorization", b"bearer  k ")) == tenant(found, bearer(b"k"))
+    assert len({realm(found, *headers) for headers in forms}) == len(forms)
+    assert {tenant(found, *headers) for headers in forms[:5]} == {found.of_key("k")}
+    assert realm(found, (b"authorization", b"bearer  k ")) == realm(found, bearer(b"k"))
+    assert realm(found, bearer(b"k"))[1] == "default"
+
+
+def test_the_tenant_of_a_key_can_be_told(cache: Cache) -> None:
+    found = tenants(cache)
+    assert {found.of_key(each) for each in ("k", " k ", "Bearer k", "bearer  k")} == {tenant(found, bearer(b"k"))}
+    assert found.of_key("Basic k") == tenant(found, (b"authorization", b"Basic k"))
+    for nothing in ("", " ", "Bearer "):
+        with pytest.raises(ProxyError):
+            found.of_key(nothing)
+
+
+def test_realms_are_in_the_namespace_of_the_cache() -> None:
+    with Cache(memory="1MiB", secret=bytes(32), namespace="models") as other:
+        found = tenants(other)
+        assert realm(found, bearer(b"k"))[1] == "models"
+        assert realm(found, bearer(b"k"), (b"x-anything", b"1"))[1].startswith("models+")
 
 
 VARYING = [
@@ -101,19 +124,17 @@ VARYING = [
 
 def test_a_header_that_may_change_an_answer_is_part_of_the_realm(cache: Cache) -> None:
     found = tenants(cache)
-    seen = [tenant(found, bearer(b"k"))]
-    seen += [tenant(found, bearer(b"k"), header) for header in VARYING]
-    seen += [tenant(found, bearer(b"k"), (name, value + b"2")) for name, value in VARYING]
-    seen += [tenant(found, bearer(b"k"), query=b"api-version=1"), tenant(found, bearer(b"k"), query=b"api-version=2")]
+    seen = [realm(found, bearer(b"k"))]
+    seen += [realm(found, bearer(b"k"), header) for header in VARYING]
+    seen += [realm(found, bearer(b"k"), (name, value + b"2")) for name, value in VARYING]
+    seen += [realm(found, bearer(b"k"), query=b"api-version=1"), realm(found, bearer(b"k"), query=b"api-version=2")]
     assert len(set(seen)) == len(seen)
-    assert len({name.partition("+")[0] for name in seen}) == 1
-    callers = {found.see([bearer(b"k"), header], b"", None).principal.caller for header in VARYING}
-    assert callers == {seen[0]}
+    assert len({name for name, _ in seen}) == 1
 
 
 def test_headers_that_are_known_to_be_harmless_share(cache: Cache) -> None:
     found = tenants(cache)
-    plain = tenant(found, bearer(b"k"))
+    plain = realm(found, bearer(b"k"))
     for header in [
         (b"user-agent", b"curl"), (b"x-request-id", b"1"), (b"traceparent", b"00-1"), (b"accept", b"*/*"),
         (b"accept", b"text/event-stream"), (b"content-type", b"application/json"), (b"x-stainless-lang", b"python"),
@@ -121,16 +142,16 @@ def test_headers_that_are_known_to_be_harmless_share(cache: Cache) -> None:
         (b"x-forwarded-for", b"1.2.3.4"), (b"cache-control", b"no-cache"), (b"x-mmcache", b"hit"),
         (b"x-mmcache-anything", b"1"),
     ]:  # fmt: skip
-        assert tenant(found, bearer(b"k"), header) == plain, header
+        assert realm(found, bearer(b"k"), header) == plain, header
     listed = tenants(cache, TrustRules(harmless_headers=("X-Mesh-Hop",)))
-    assert tenant(listed, bearer(b"k"), (b"x-mesh-hop", b"7")) == plain
+    assert realm(listed, bearer(b"k"), (b"x-mesh-hop", b"7")) == plain
 
 
 def test_the_order_of_different_headers_is_nothing_and_of_equal_ones_is_something(cache: Cache) -> None:
     found = tenants(cache)
     a, b, c = (b"x-a", b"1"), (b"x-b", b"2"), (b"x-a", b"3")
-    assert tenant(found, bearer(b"k"), a, b) == tenant(found, b, a, bearer(b"k"))
-    assert tenant(found, bearer(b"k"), a, c) != tenant(found, bearer(b"k"), c, a)
+    assert realm(found, bearer(b"k"), a, b) == realm(found, b, a, bearer(b"k"))
+    assert realm(found, bearer(b"k"), a, c) != realm(found, bearer(b"k"), c, a)
 
 
 HEADERS = st.lists(
@@ -149,7 +170,7 @@ def test_two_sets_of_headers_meet_only_where_they_are_equal(
 
     with Cache(memory="1MiB", secret=bytes(32)) as cache:
         found = tenants(cache)
-        assert (tenant(found, bearer(b"k"), *one) == tenant(found, bearer(b"k"), *two)) == (plain(one) == plain(two))
+        assert (realm(found, bearer(b"k"), *one) == realm(found, bearer(b"k"), *two)) == (plain(one) == plain(two))
 
 
 # Front proxies ------------------------------------------------------------------------------------------------------
@@ -227,9 +248,9 @@ def test_connection_may_not_name_what_every_hop_needs(cache: Cache, named: bytes
 
 def test_what_connection_names_is_still_part_of_the_realm(cache: Cache) -> None:
     found = tenants(cache)
-    dropped = tenant(found, bearer(b"k"), (b"openai-beta", b"1"), (b"connection", b"openai-beta"))
-    assert dropped != tenant(found, bearer(b"k"), (b"openai-beta", b"1"))
-    assert dropped != tenant(found, bearer(b"k"))
+    dropped = realm(found, bearer(b"k"), (b"openai-beta", b"1"), (b"connection", b"openai-beta"))
+    assert dropped != realm(found, bearer(b"k"), (b"openai-beta", b"1"))
+    assert dropped != realm(found, bearer(b"k"))
 
 
 def test_only_so_many_are_remembered(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from mmcache.model.signature import Signature
 from mmcache.server.exchange import Proxy
 from mmcache.server.media.plain import LARGEST_PIXELS, filled, settled
 
+Realm = tuple[str, str]
+"""See `Asked.realm`."""
 SIGNATURE = Signature(model_version="1", function="mmcache.server.media")
 INLINE_BYTES = 128 << 10
 """Up to this size things are hashed and decoded from base64 where they stand: a thread would cost more."""
@@ -39,18 +41,18 @@ class Digests:
         self._seen = LocalMemo(16_384)
         self._texts = LocalMemo(16_384)
 
-    def salt(self, tenant: str) -> bytes:
-        """32 bytes, the tenant's."""
-        return self._cache.scopes.of(SIGNATURE, tenant, self._cache.namespace).salt
+    def salt(self, realm: Realm) -> bytes:
+        """32 bytes, the realm's."""
+        return self._cache.scopes.of(SIGNATURE, *realm).salt
 
-    def exact(self, kind: str, raw: bytes, tenant: str) -> bytes:
+    def exact(self, kind: str, raw: bytes, realm: Realm) -> bytes:
         """32 bytes: of `kind` and exactly these bytes."""
-        return blake3(framed("media bytes", kind.encode()), key=self.salt(tenant)).update(raw).digest()
+        return blake3(framed("media bytes", kind.encode()), key=self.salt(realm)).update(raw).digest()
 
-    def text(self, tenant: str, body: str, *labels: str) -> bytes:
+    def text(self, realm: Realm, body: str, *labels: str) -> bytes:
         """32 bytes: of a body as it is spelt, and all that its identity depends on besides."""
         head = framed("media text", *(label.encode() for label in labels))
-        return blake3(head, key=self.salt(tenant)).update(body.encode()).digest()
+        return blake3(head, key=self.salt(realm)).update(body.encode()).digest()
 
     def known(self, text: bytes) -> tuple[bytes, bytes, int] | None:
         """What was learned of a body in plain spelling: its identity, its exact digest, its decoded size."""
@@ -61,7 +63,7 @@ class Digests:
         """Keep it."""
         self._texts.remember(text, identity + exact + size.to_bytes(8, "big"))
 
-    async def content(self, raw: bytes, exact: bytes, tenant: str) -> tuple[bytes, bool]:
+    async def content(self, raw: bytes, exact: bytes, realm: Realm) -> tuple[bytes, bool]:
         """Of a picture: bytes that are equal for equal pixels, or just `exact`; and whether that is its last word."""
         known = self._seen.recall(exact)
         if known is None:
@@ -70,25 +72,25 @@ class Digests:
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     loop = asyncio.get_running_loop()
-                    known = await loop.run_in_executor(self._decoding, self._pixels, raw, exact, tenant)
+                    known = await loop.run_in_executor(self._decoding, self._pixels, raw, exact, realm)
             except TimeoutError:
                 return exact, False
             self._seen.remember(exact, known)
         return known, True
 
-    def sealed(self, tenant: str, *parts: bytes) -> bytes:
+    def sealed(self, realm: Realm, *parts: bytes) -> bytes:
         """32 bytes over all `parts`."""
-        return blake3(framed("media", *parts), key=self.salt(tenant)).digest()
+        return blake3(framed("media", *parts), key=self.salt(realm)).digest()
 
     async def close(self) -> None:
         """Let go of the threads."""
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
-    def _pixels(self, raw: bytes, exact: bytes, tenant: str) -> bytes:
+    def _pixels(self, raw: bytes, exact: bytes, realm: Realm) -> bytes:
         if not filled(raw):
             return exact
         try:
-            found = identify(raw, "image", salt=self.salt(tenant), memo=self._cache.memo, options=_OPTIONS)
+            found = identify(raw, "image", salt=self.salt(realm), memo=self._cache.memo, options=_OPTIONS)
         except InvalidInputError:
             return exact  # the upstream says what is wrong with it
         return framed("pixels", found.decoder.encode(), found.digest)

@@ -94,7 +94,7 @@ async def _identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Id
     if found.form == "url" and not data_urls.is_data_url(body[:32]):
         raise UnknownPartError("unknown-part")
     read = data_urls.decoded if found.form == "base64" else _frames if _is_frames(found.kind, body) else data_urls.read
-    text = made.text(asked.tenant, body, found.kind, found.form, asked.rules.identity, *found.labels)
+    text = made.text(asked.realm, body, found.kind, found.form, asked.rules.identity, *found.labels)
     if (known := made.known(text)) is not None:  # decoding base64 takes twenty times as long as hashing it
         identity, exact, size = known
         given = found.put(body) if found.named else part
@@ -111,12 +111,12 @@ async def _identified(part: Mapping[str, Any], asked: Asked, proxy: Proxy) -> Id
 async def _from_bytes(found: Shape, decoded: Decoded, asked: Asked, made: Digests) -> tuple[Identified, bool]:
     """What was decoded, in its plain form; and whether it will be known by the same identity for ever."""
     raw = decoded.data
-    exact = made.exact(found.kind, raw, asked.tenant)
+    exact = made.exact(found.kind, raw, asked.realm)
     content, lasting = exact, True
     if found.kind == "image" and asked.rules.identity == "pixels":
-        content, lasting = await made.content(raw, exact, asked.tenant)
+        content, lasting = await made.content(raw, exact, asked.realm)
     parts = [text.encode() for text in (found.kind, _label(found, decoded), *found.labels)]
-    identity = made.sealed(asked.tenant, content, *parts)
+    identity = made.sealed(asked.realm, content, *parts)
     mime = decoded.mime + decoded.parameters
     body = "" if decoded.plain else data_urls.encoded(raw) if found.form == "base64" else data_urls.data_url(mime, raw)
     return Identified(found.kind, identity, exact, len(raw), found.put(body), lambda: raw, rewritten=True), lasting
@@ -156,9 +156,9 @@ def _tensors(part: Mapping[str, Any], found: Shape, asked: Asked, made: Digests)
             else:
                 raise UnknownPartError("unknown-part")
         raw = framed("tensors", *pieces)
-    exact = made.exact("embeds", raw, asked.tenant)
+    exact = made.exact("embeds", raw, asked.realm)
     named = type(found.body).__name__ if isinstance(found.body, str) else "mapping"
-    identity = made.sealed(asked.tenant, exact, b"embeds", named.encode(), *(text.encode() for text in found.labels))
+    identity = made.sealed(asked.realm, exact, b"embeds", named.encode(), *(text.encode() for text in found.labels))
     given = found.put("") if found.named else part
     return Identified("embeds", identity, exact, len(raw), given, lambda: raw, rewritten=found.named)
 

@@ -71,7 +71,9 @@ def _there(found: Fetched | None) -> Fetched:
 
 async def _key(url: str, asked: Asked, proxy: Proxy) -> Key | None:
     try:
-        return await proxy.cache.a.key(url, modality="text", signature=SIGNATURE, tenant=asked.tenant)
+        return await proxy.cache.a.key(
+            url, modality="text", signature=SIGNATURE, tenant=asked.tenant, namespace=asked.namespace
+        )
     except MMCacheError:
         return None
 

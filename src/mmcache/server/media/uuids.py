@@ -141,7 +141,7 @@ def _named(
     asked: Asked, proxy: Proxy, body: Mapping[str, Any], media: Mapping[Place, Identified]
 ) -> dict[Place, bytes]:
     processing = msgspec.json.encode([body.get(name) for name in _PROCESSING], order="deterministic")
-    salt, version = digests(proxy).salt(asked.tenant), proxy.settings.version.encode()
+    salt, version = digests(proxy).salt(asked.realm), proxy.settings.version.encode()
     options = body.get("mm_processor_kwargs")
     sound = options.get("use_audio_in_video") if isinstance(options, Mapping) else None
     # A server may take the sound of a video as well, and takes none of one that is null. Whether it does is its own
