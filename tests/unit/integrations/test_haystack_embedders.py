@@ -235,11 +235,11 @@ def test_a_parameter_that_nobody_can_tell_needs_a_signature(config: CacheConfig)
     with pytest.raises(UnversionedModelError, match="lower"):
         CachedTextEmbedder(Lowering(), config)
     named = CachedTextEmbedder(Hiding(prefix="q: "), config, signature="hiding 1, q")
-    assert named._signed.parameters is None
+    assert named._signed.parameters == {"model": "hiding 1"}
     before = named._signed.now()
     assert named.run(text="x") == named.run(text="x") == {"embedding": [4.0]}
     assert named._signed.now() == before
-    assert named._signed.parameters is None  # what it says of itself is never believed
+    assert "prefix" not in named._signed.parameters  # what it says of that is never believed
 
 
 def test_api_keys_are_no_part_of_a_key(config: CacheConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,8 @@ def test_one_picture_with_two_texts_is_two_contents(cache: Cache) -> None:
     assert (len(split["misses"]), len(split["duplicates"])) == (2, 1)
 
 
-def test_what_cannot_be_kept_is_searched_once_and_handed_out(cache: Cache) -> None:
+@pytest.mark.parametrize("odd", [{"embedding": [1, 2]}, {"meta": {"made": object()}}], ids=["vector", "meta"])
+def test_what_cannot_be_kept_is_searched_once_and_handed_out(cache: Cache, odd: dict[str, Any]) -> None:
     searches = 0
 
     @component
@@ -218,7 +219,7 @@ def test_what_cannot_be_kept_is_searched_once_and_handed_out(cache: Cache) -> No
         def run(self, query_embedding: list[float], top_k: int | None = None) -> dict[str, Any]:
             nonlocal searches
             searches += 1
-            return {"documents": [Document(content="x", embedding=[1, 2], meta={"made": object()})]}
+            return {"documents": [Document(content="x", **odd)]}
 
     @component
     class Seeing:

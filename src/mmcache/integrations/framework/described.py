@@ -112,8 +112,19 @@ def weights(name: str) -> str:
     path = Path(name)
     try:
         return Signature.of(path).model_version if path.exists() else ""
-    except (InvalidInputError, UnversionedModelError):
+    except (InvalidInputError, UnversionedModelError, OSError, ValueError):  # no path, or none of weights
         return ""
+
+
+def check_alone(component: Any) -> None:
+    """Raises `UnversionedModelError` for a model that embeds passages together with their neighbours: the vector of
+    such a passage is not its own."""
+    name = f"{type(component).__name__} {stated_model(component) or ''}"
+    if getattr(component, "late_chunking", None) or re.search(r"Contextuali[sz]ed|voyage-context", name):
+        raise UnversionedModelError(
+            f"{type(component).__name__} embeds a passage together with its neighbours (late chunking), so its vector "
+            "is not its own and cannot be kept for it: use this model without a cache"
+        )
 
 
 class _Walk:
@@ -229,7 +240,7 @@ class _Walk:
             return [*name, *self._reduced(value, depth)]
         kept = {key: item for key, item in known.items() if not _delivers(key, item)}
         kept |= {name: sorted(kept[name]) for name in UNORDERED & kept.keys()}
-        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)], *_served(known)]
+        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)], *served(known)]
 
     def _reduced(self, value: Any, depth: int) -> list[Any]:
         """Of what shows no attributes (a compiled pattern, an `itemgetter`): what it could be made again from."""
@@ -264,7 +275,7 @@ def _address(value: Any) -> str:
     return "" if found is None else str(found).rpartition("@")[2].partition("?")[0]
 
 
-def _served(held: dict[str, Any]) -> list[str]:
+def served(held: dict[str, Any]) -> list[str]:
     """Addresses of clients that were made from the environment: where nothing else says where the model is served."""
     if any(isinstance(item, str) and item and _PLACES.search(_bare(key)) for key, item in held.items()):
         return []

@@ -96,9 +96,11 @@ class CachedChatGenerator(Door):
             kwargs = {**own, **(given.get("generation_kwargs") or {})}
             if not (self.sampled or deterministic(kwargs)) or kwargs.get("n") not in (None, 1):
                 raise InvalidInputError("the request leaves its answer to chance: set temperature=0, or a seed")
-            tools = given.get("tools") or getattr(self.generator, "tools", None)
-            rest = {name: value for name, value in given.items() if name not in ("generation_kwargs", "tools")}
-            scope = self._scope(cache, self._signed.now(), tenant)
+            tools = given.get("tools")  # where it is not given, the generator's own: a parameter, in the signature
+            rest = {
+                name: value for name, value in self._given(given).items() if name not in ("generation_kwargs", "tools")
+            }
+            scope = self._signed_scope(cache, self._signed, tenant)
             return digest_key(scope, "haystack chat", chat_bytes(rest, kwargs, tools, callback is not None))
 
         value, hit = self._answer(key, lambda: frozen_replies(run(**asked), recorded))

@@ -28,7 +28,7 @@ def chat_bytes(inputs: dict[str, Any], kwargs: dict[str, Any], tools: Any, strea
     given = [ChatMessage.from_user(messages)] if isinstance(messages, str) else messages
     if not isinstance(given, list) or not all(type(one) is ChatMessage for one in given):
         raise InvalidInputError("messages are a list of ChatMessages, or a text")
-    rest = {name: value for name, value in inputs.items() if name != "messages" and value is not None}
+    rest = {name: value for name, value in inputs.items() if name != "messages"}
     try:
         specs = [tool.tool_spec for tool in flatten_tools_or_toolsets(tools)]
         told = [_exact(dict(sorted(part.items()))) for part in (kwargs, rest)]

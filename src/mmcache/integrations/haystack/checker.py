@@ -136,11 +136,13 @@ def _read(item: Any) -> Any:
 def name_of(item: Any, salt: bytes, cache: Cache) -> str:
     """64 hexadecimal digits at most, that name the content of a document or byte stream. Raises `InvalidInputError`."""
     if isinstance(item, Document):
-        if item.blob is not None:
-            return name_of(item.blob, salt, cache)
-        if item.content is None:
+        if item.blob is None and item.content is None:
             raise InvalidInputError("a document without content cannot be compared by it")
-        return _hashed("text", item.content.encode("utf-8", "surrogatepass"), salt)
+        text = b"" if item.content is None else item.content.encode("utf-8", "surrogatepass")
+        if item.blob is None:
+            return _hashed("text", text, salt)
+        blob = name_of(item.blob, salt, cache)
+        return blob if item.content is None else _hashed("both", framed("both", blob.encode(), text), salt)
     if not isinstance(item, ByteStream):
         raise InvalidInputError(f"items are documents, byte streams and paths, not a {type(item).__name__}")
     kind = (item.mime_type or "").partition("/")[0]

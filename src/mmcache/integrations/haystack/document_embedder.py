@@ -15,7 +15,7 @@ from haystack.core.serialization import component_to_dict
 
 from mmcache.cache import Cache
 from mmcache.integrations.haystack.config import CacheConfig
-from mmcache.integrations.haystack.door import TENANT, Door, NotStored, aside, digest_key, inputs_bytes, off_loop
+from mmcache.integrations.haystack.door import TENANT, Door, NotStored, aside, digest_key, off_loop
 from mmcache.integrations.haystack.freezing import unused
 from mmcache.integrations.haystack.pictures import png
 from mmcache.integrations.haystack.reading import (
@@ -28,6 +28,7 @@ from mmcache.integrations.haystack.reading import (
     thawed_result,
 )
 from mmcache.integrations.haystack.signing import Signed
+from mmcache.keys.arguments import canonical_arguments
 from mmcache.keys.content import Content, identify
 from mmcache.model.errors import InvalidInputError, MMCacheError, SettingsError
 from mmcache.model.event import Failed
@@ -92,8 +93,9 @@ class CachedDocumentEmbedder(Door):
         if cache is None or not is_documents(documents) or not documents:
             return run(**inputs)
         try:
-            scope = self._scope(cache, self._signed.now(), tenant)
-            rest = inputs_bytes({name: value for name, value in inputs.items() if name != "documents"})
+            scope = self._signed_scope(cache, self._signed, tenant)
+            others = {name: value for name, value in self._given(inputs).items() if name != "documents"}
+            rest = canonical_arguments((), others)
         except MMCacheError as error:
             return aside(cache, error, lambda: run(**inputs))
         reading = Reading.of(self._signed.parameters)

@@ -16,7 +16,7 @@ from mmcache.cache import Cache
 from mmcache.fill import in_thread
 from mmcache.forks import Lock
 from mmcache.integrations.haystack.config import CacheConfig, Lease
-from mmcache.keys.arguments import canonical_arguments
+from mmcache.integrations.haystack.signing import Signed
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.keys.signing import Signature
 from mmcache.model.errors import InvalidInputError, MMCacheError, SettingsError
@@ -153,6 +153,17 @@ class Door:
             raise InvalidInputError(f"{TENANT} is a string that is not empty, not {tenant!r:.40}")
         return cache.scopes.of(signature, tenant, self.cache.namespace)
 
+    def _signed_scope(self, cache: Cache, signed: Signed, tenant: Any) -> Scope:
+        """The same for a component's signature, and what its secrets say."""
+        salt = self._scope(cache, signed.now(), tenant).salt
+        return self._scope(cache, signed.sealed(salt), tenant)
+
+    def _given(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of a run without those that are None, where that is the same as not given."""
+        sockets = self.__haystack_input__._sockets_dict  # type: ignore[attr-defined]
+        optional = {name for name, socket in sockets.items() if socket.default_value is None}
+        return {name: value for name, value in inputs.items() if value is not None or name not in optional}
+
     def _answer(self, make_key: Callable[[Cache], Key], compute: Callable[[], Any]) -> tuple[Any, bool]:
         """What is stored, or `compute()`'s value; and whether it was a hit. Only what `compute` raises is raised."""
         cache = self._open()
@@ -208,11 +219,6 @@ def aside(cache: Cache, error: MMCacheError, compute: Callable[[], T]) -> T:
 def digest_key(scope: Scope, domain: str, *parts: bytes) -> Key:
     """The key of an input that is given as bytes."""
     return Key(scope.digest, blake3(framed(domain, *parts), key=scope.salt).digest(length=DIGEST_BYTES))
-
-
-def inputs_bytes(inputs: dict[str, Any]) -> bytes:
-    """Inputs of a run as bytes; None is the same as not given. Raises `InvalidInputError` for what has none."""
-    return canonical_arguments((), {name: value for name, value in inputs.items() if value is not None})
 
 
 async def off_loop(flow: Callable[[Callable[..., Any]], T], wrapped: Any) -> T:

@@ -16,6 +16,8 @@ from mmcache.model.errors import InvalidInputError, SettingsError, TierError
 
 VERSION = "index_version"
 """The input that says which version of an index a run asks."""
+_COMMON = {"tenant": "haystack indexes", "namespace": "haystack indexes"}
+"""Where writers say that an index changes, for readers of any tenant and namespace."""
 
 
 def check_index(index: str | None, version: str | None) -> None:
@@ -27,19 +29,21 @@ def check_index(index: str | None, version: str | None) -> None:
 
 def index_state(cache: Cache, index: str | None, version: Any, tenant: str, namespace: str) -> bytes:
     """What a key contains of an index. Raises `InvalidInputError` where nothing says which state it is in, and
-    `TierError` where it is not known what writers have changed. tenant, namespace: where writers say so."""
+    `TierError` where it is not known what writers have changed. tenant, namespace: where else it may be said."""
     if version is not None and (not isinstance(version, str) or not version):
         raise InvalidInputError(f"{VERSION} is a string that is not empty, not {version!r:.40}")
     if index is None and version is None:
         raise InvalidInputError(f"nothing says which version of the index this is: pass {VERSION}, or name the index")
     editions = b""
     if index is not None:
-        editions = cache.meaning.editions([("document", source(index))], tenant=tenant, namespace=namespace)
+        for realm in (_COMMON, {"tenant": tenant, "namespace": namespace}):
+            editions += framed("editions", cache.meaning.editions([("document", source(index))], **realm))
     return framed("index", (index or "").encode(), (version or "").encode(), editions)
 
 
 def source(index: str) -> str:
-    """The name under which an index is a source: `cache.changed("document", source(index))` says that it changed."""
+    """The name under which an index is a source: `cache.changed("document", source(index))` says that it changed, to
+    readers whose `CacheConfig` has the same tenant and namespace; an `IndexWriter` says so to all."""
     return f"haystack index {index}"
 
 
@@ -48,8 +52,8 @@ class IndexWriter(Door):
     """In front of a `DocumentWriter` (or what else changes an index): whatever was retrieved from it is old then.
 
     writer: the component that writes. index: the name that `CachedRetriever(index=…)` has, too. It must reach the same
-    cache. Raises `TierError` where the cache cannot be told, before anything is written: else old results would be
-    served as new ones.
+    cache; whose results they are (tenant, namespace) makes no difference. Raises `TierError` where the cache cannot be
+    told, before anything is written: else old results would be served as new ones.
     """
 
     def __init__(self, writer: Any, index: str, cache: CacheConfig | Cache) -> None:
@@ -94,4 +98,4 @@ class IndexWriter(Door):
         cache = self._open()
         if cache is None:
             raise TierError(f"the cache cannot be told that index {self.index!r} changes; see the log for why")
-        cache.changed("document", source(self.index), tenant=self.cache.tenant, namespace=self.cache.namespace)
+        cache.changed("document", source(self.index), **_COMMON)

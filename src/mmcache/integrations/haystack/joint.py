@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -129,6 +130,8 @@ class JointRetriever(Door):
         try:
             retrieve = self._retrieval(cache, inputs.get(TENANT), version)
             located = retrieve.locate(picture, words, k, filters=filters)
+        except _UnkeptError as error:
+            return {"documents": [replace(one) for one in error.documents], "located": {}}
         except MMCacheError as error:
             return aside(cache, error, plain)
         if located.error is not None:
@@ -137,8 +140,8 @@ class JointRetriever(Door):
 
     def _retrieval(self, cache: Cache, tenant: Any, version: Any) -> Retrieval:
         """Raises `InvalidInputError`, `TierError`."""
-        signatures = {name: signed.now() for name, signed in self._signed.items()}
-        scope = self._scope(cache, signatures["text_embedder"], tenant)
+        scope = self._scope(cache, self._signed["text_embedder"].now(), tenant)
+        signatures = {name: signed.sealed(scope.salt) for name, signed in self._signed.items()}
         realm = self.cache.tenant, self.cache.namespace
 
         def corpus(version: Any = version) -> str:
@@ -168,16 +171,17 @@ class JointRetriever(Door):
     # The components -------------------------------------------------------------------------------------------------
 
     def _see(self, picture: Any) -> Any:
-        field = (self._signed["picture_embedder"].parameters or {}).get("file_path_meta_field")
+        field = self._signed["picture_embedder"].parameters.get("file_path_meta_field")
         return embedded_picture(self._parts["picture_embedder"], picture, field if isinstance(field, str) else None)
 
     def _read(self, words: str) -> Any:
         return self._parts["text_embedder"].run(text=words)["embedding"]
 
     def _search(self, picture: Any, words: Any, k: int, filters: Any = None) -> dict[str, Any]:
-        frozen = frozen_documents({"documents": self._found(picture, words, k, filters)})
+        found = self._found(picture, words, k, filters)
+        frozen = frozen_documents({"documents": found})
         if not isinstance(frozen, dict):
-            raise InvalidInputError("what the retrievers found cannot be kept")
+            raise _UnkeptError(found)
         return frozen
 
     def _found(self, picture: Any, words: Any, k: int, filters: Any) -> Any:
@@ -192,6 +196,14 @@ class JointRetriever(Door):
     def _plain(self, picture: Any, words: Any, filters: Any, k: int) -> dict[str, Any]:
         vectors = None if picture is None else self._see(picture), None if words is None else self._read(words)
         return {"documents": self._found(*vectors, k, filters), "located": {}}
+
+
+class _UnkeptError(InvalidInputError):
+    """Carries documents past the cache."""
+
+    def __init__(self, documents: list[Any]) -> None:
+        super().__init__("what the retrievers found cannot be kept")
+        self.documents = documents
 
 
 _TYPES = {"words": str | None, "filters": dict[str, Any] | None, VERSION: str | None}

@@ -10,10 +10,11 @@ from haystack.core.serialization import component_to_dict
 
 from mmcache.cache import Cache
 from mmcache.integrations.haystack.config import CacheConfig
-from mmcache.integrations.haystack.door import TENANT, Door, NotStored, digest_key, inputs_bytes, off_loop
+from mmcache.integrations.haystack.door import TENANT, Door, NotStored, digest_key, off_loop
 from mmcache.integrations.haystack.freezing import frozen_documents, thawed_documents
 from mmcache.integrations.haystack.index import VERSION, check_index, index_state
 from mmcache.integrations.haystack.signing import Signed
+from mmcache.keys.arguments import canonical_arguments
 from mmcache.model.key import Key
 
 
@@ -75,9 +76,10 @@ class CachedRetriever(Door):
         version = self.index_version if version is None else version
 
         def key(cache: Cache) -> Key:
-            scope = self._scope(cache, self._signed.now(), tenant)
+            scope = self._signed_scope(cache, self._signed, tenant)
             state = index_state(cache, self.index, version, self.cache.tenant, self.cache.namespace)
-            return digest_key(scope, "haystack retrieval", state, inputs_bytes(inputs))
+            asked = canonical_arguments((), self._given(inputs))
+            return digest_key(scope, "haystack retrieval", state, asked)
 
         value, _ = self._answer(key, lambda: frozen_documents(run(**inputs)))
         return dict(value.value) if isinstance(value, NotStored) else thawed_documents(value)

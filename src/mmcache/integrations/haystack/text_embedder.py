@@ -10,9 +10,10 @@ from haystack.core.serialization import component_to_dict
 
 from mmcache.cache import Cache
 from mmcache.integrations.haystack.config import CacheConfig
-from mmcache.integrations.haystack.door import TENANT, Door, NotStored, digest_key, inputs_bytes, off_loop
+from mmcache.integrations.haystack.door import TENANT, Door, NotStored, digest_key, off_loop
 from mmcache.integrations.haystack.freezing import frozen_embedding, thawed_embedding
 from mmcache.integrations.haystack.signing import Signed
+from mmcache.keys.arguments import canonical_arguments
 from mmcache.model.key import Key
 
 
@@ -68,7 +69,8 @@ class CachedTextEmbedder(Door):
         tenant = inputs.pop(TENANT, None)
 
         def key(cache: Cache) -> Key:
-            return digest_key(self._scope(cache, self._signed.now(), tenant), "haystack text", inputs_bytes(inputs))
+            scope = self._signed_scope(cache, self._signed, tenant)
+            return digest_key(scope, "haystack text", canonical_arguments((), self._given(inputs)))
 
         value, hit = self._answer(key, lambda: frozen_embedding(run(**inputs)))
         return dict(value.value) if isinstance(value, NotStored) else thawed_embedding(value, hit)
