@@ -26,8 +26,10 @@ from mmcache.store import Store
 from mmcache.tiers.base import Claims
 
 T = TypeVar("T")
-_THREADS = 8
-"""That claim."""
+_THREADS = 16
+"""That claim and store."""
+_KEEPING = 8
+"""Of them at most that store, so that there are always some to claim."""
 
 
 class Fill:
@@ -44,7 +46,7 @@ class Fill:
     ):
         """`slots`: how many may compute at a time; None = no limit."""
         self.store, self.flights, self.claims, self._tally = store, flights, claims, tally
-        self._settings, self._slots = settings, slots
+        self.settings, self._slots = settings, slots
         self._threads: ThreadPoolExecutor | None = None
         self._process = 0
 
@@ -52,6 +54,7 @@ class Fill:
         """Threads in which nobody waits for a flight, as some do in the loop's own; half as far away as a new one."""
         if self._threads is None or self._process != os.getpid():  # a fork has none of its parent's threads
             self._threads, self._process = ThreadPoolExecutor(_THREADS, "mmcache-claims"), os.getpid()
+            self._keeping = threading.Semaphore(_KEEPING)
         return self._threads
 
     # One key --------------------------------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ class Fill:
             flight, leads = self.flights.join(key)
             if leads:
                 try:
-                    make = await self.lead_async(flight, scope, compute, ttl)
+                    make = await self._lead_async(flight, scope, compute, ttl)
                 except Exception as error:
                     self.flights.fail(flight, error)
                     raise
@@ -115,19 +118,13 @@ class Fill:
                 return partial(same, value)
             return followed
 
-    async def lead_async(
-        self,
-        flight: Flight,
-        scope: Scope,
-        compute: Callable[[], object | Awaitable[object]],
-        ttl: float | None,
-        since: float | None = None,
+    async def _lead_async(
+        self, flight: Flight, scope: Scope, compute: Callable[[], object | Awaitable[object]], ttl: float | None
     ) -> Make:
-        """Lead a flight of one key; see `claim`. Lands nothing."""
         import asyncio
 
         found: list[Make] = []
-        steps = self.claim(flight, found, since)
+        steps = self.claim(flight, found)
         while (pause := await self.claiming(flight, partial(next, steps, None))) is not None:
             with lent():
                 await asyncio.sleep(pause)
@@ -220,25 +217,25 @@ class Fill:
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
-    def claim(self, flight: Flight, found: list[Make], since: float | None = None) -> Iterator[float]:
+    def claim(self, flight: Flight, found: list[Make]) -> Iterator[float]:
         """Become the only leader of this machine. Yields seconds to sleep; ends with the claim held, or with
-        `found` filled because another process stored the value (`since` then), or (patience over) without either."""
-        key, waited, pause = flight.key, 0.0, self._settings.poll_seconds
+        `found` filled because another process stored the value, or (patience over) without either."""
+        key, waited, pause = flight.key, 0.0, self.settings.poll_seconds
         while True:
             claimed = self.claims is None or self.claims.acquire(key)
             with Released(self.claims if claimed else None, flight) as held:
                 look: Lookup = self.store.find([key], counted=False)[
                     0
                 ]  # another caller may have landed between our miss and now
-                if look.make is not None and look.since(since):
+                if look.make is not None:
                     found.append(look.make)
                     return
                 held.hand_over()
-            if claimed or waited >= self._settings.patience_seconds:
+            if claimed or waited >= self.settings.patience_seconds:
                 return
             yield pause
             waited += pause
-            pause = min(pause * 1.5, 20 * self._settings.poll_seconds)
+            pause = min(pause * 1.5, 20 * self.settings.poll_seconds)
 
     def keep(
         self, flight: Flight, scope: Scope, value: object, seconds: float, ttl: float | None, done: Callable[[], None]
@@ -268,7 +265,19 @@ class Fill:
     ) -> Make:
         """The async twin of `keep`: in a thread where there are tiers that may be slow."""
         keep = partial(self.keep, flight, scope, value, seconds, ttl, done)
-        return await in_thread(keep) if self.store.lower else keep()
+        return await self.in_pool(keep) if self.store.lower else keep()
+
+    async def in_pool(self, keep: Callable[[], T]) -> T:
+        """Store in a thread that is there already: to start one holds the loop up. At most so many at a time, and the
+        rest in threads of their own, so that a tier that hangs holds nobody else up."""
+        import asyncio
+
+        pool, keeping = self.pool(), self._keeping
+        if not keeping.acquire(blocking=False):
+            return await in_thread(keep)
+        stored = pool.submit(copy_context().run, keep)
+        stored.add_done_callback(lambda _: keeping.release())
+        return await asyncio.shield(asyncio.wrap_future(stored))  # what has a claim to give back is never left out
 
     def follow(self, flight: Flight) -> Make | None:
         """Wait for a flight led elsewhere: its maker, None (leader gave up: try again) or `ALONE` (compute)."""
@@ -277,14 +286,14 @@ class Fill:
                 return ALONE
             try:
                 with lent():
-                    return flight.future.result(self._settings.patience_seconds)
+                    return flight.future.result(self.settings.patience_seconds)
             except TimeoutError:
                 if flight.future.done():  # the computation itself raised it
                     raise
                 return ALONE
 
-    async def follow_async(self, flight: Flight) -> Make | None:
-        """The async twin of `follow`."""
+    async def follow_async(self, flight: Flight, patience: float | None = None) -> Make | None:
+        """The async twin of `follow`. patience: seconds; None = as set."""
         import asyncio
 
         with self.flights.waiting(flight, blocking=False) as allowed:
@@ -293,7 +302,9 @@ class Fill:
             try:
                 landed = asyncio.shield(asyncio.wrap_future(flight.future))
                 with lent():
-                    return await asyncio.wait_for(landed, self._settings.patience_seconds)
+                    return await asyncio.wait_for(
+                        landed, self.settings.patience_seconds if patience is None else patience
+                    )
             except TimeoutError:
                 if flight.future.done():
                     raise
