@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image
 
 from mmcache import Cache, Signature
-from mmcache.lab.captioner.gallery import Gallery
+from mmcache.lab.captioner.gallery import SHRINKAGE, Gallery
 from mmcache.lab.captioner.language import Language
 from mmcache.lab.data.concepts import on_white
 from mmcache.lab.models import ImageEncoder
@@ -59,6 +59,7 @@ class Captioner:
         self._runs = 0
         self.language.load()
         self._encoder.load()
+        self._gallery.load()
         self.system = self.language.encode(SYSTEM)
         self.reset()
 
@@ -112,7 +113,7 @@ class Captioner:
         """All that keys and values depend on besides the picture."""
         eye = self._encoder.signature
         return Signature(
-            model_version=f"{self.language.version} {eye.model_version} gallery-{self._gallery.digest[:32]}",
+            model_version=f"{self.language.version} {eye.model_version} gallery-{self._gallery.digest[:32]}-{SHRINKAGE}",
             preprocess=f"{eye.preprocess} {LOOKS} {SYSTEM} {PICTURE}",
             dtype="<f4",
             decoder=eye.decoder,
