@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
 
-from mmcache.cli.output import DEFAULT_SPEAK, Exit, Speak, facts, show
+from mmcache.cli.folder import require, secret
+from mmcache.cli.output import DEFAULT_SPEAK, Exit, Folder, Speak, facts, show
 from mmcache.model.errors import SettingsError
 from mmcache.settings import default_root
+
+if TYPE_CHECKING:
+    from mmcache.server.settings_file import Configured
 
 
 def serve(
@@ -31,6 +36,10 @@ def serve(
     version: Annotated[
         str | None, Parameter(help="Of the models behind it; change it when weights change under one name.")
     ] = None,
+    tenant_of_key: Annotated[
+        bool,
+        Parameter(negative="", show_default=False, help="Serve nothing: say which tenant the API key on stdin is."),
+    ] = False,
     speak: Speak = DEFAULT_SPEAK,
 ) -> int:
     """Answer what was answered before, and pass on everything else, until SIGTERM or Ctrl-C.
@@ -50,7 +59,7 @@ def serve(
     from mmcache.cache import Cache
     from mmcache.server.exchange import Proxy
     from mmcache.server.journal import Journal
-    from mmcache.server.settings_file import Configured, read
+    from mmcache.server.settings_file import read
 
     def settings() -> Configured:
         return read(
@@ -59,6 +68,8 @@ def serve(
         )  # fmt: skip
 
     found = settings()
+    if tenant_of_key:
+        return _say_tenant(found, speak)
     server = found.server
     listening = drain.listen(server.host, server.port)
     place = _address(server.host, listening.getsockname()[1])
@@ -86,6 +97,23 @@ def serve(
             app = Mounted(frame, cache, server.webhook_secret)
         drain.run(frame, listening, drain_seconds=server.drain_seconds, reload=operations.hung_up, app=app)
     journal.flush()
+    return Exit.DONE
+
+
+def _say_tenant(found: Configured, speak: Speak) -> int:
+    """From stdin, since the list of processes and the shell's history show what a command line says."""
+    from mmcache.cache import Cache
+    from mmcache.server.accounts import Accounts
+    from mmcache.server.tenants import Tenants
+
+    known = found.cache.get("secret")
+    if known is None:
+        folder = Folder(root=Path(found.cache.get("root", default_root())))
+        require(folder)
+        known = secret(folder)
+    with Cache(memory="1MiB", secret=known) as cache:
+        tenant = Tenants(cache, found.server.trust, Accounts()).of_key(sys.stdin.readline())
+    show(speak, {"tenant": tenant}, lambda: tenant)
     return Exit.DONE
 
 

@@ -74,7 +74,8 @@ class Accounts:
         return bucket.take(now)
 
     def report(self) -> dict[str, Any]:
-        """All of it, for `/mmcache/status`. Callers are shown by the first letters of their keyed hashes."""
+        """All of it, for `/mmcache/status`. Callers are shown by the names of their tenants, which for API
+        keys are keyed hashes."""
         routes: dict[str, dict[str, Any]] = {}
         for (path, outcome, reason), count in self._by_route.items():
             found = routes.setdefault(path, {}).setdefault(outcome, {"count": 0, "reasons": {}})
@@ -86,7 +87,7 @@ class Accounts:
             shadow.setdefault(path, {"same": 0, "different": 0})["same" if same else "different"] += count
         busiest = sorted(self._by_caller.items(), key=lambda pair: -sum(pair[1].outcomes.values()))[:SHOWN]
         tenants = [
-            {"tenant": name[:12], **account.outcomes}
+            {"tenant": name, **account.outcomes}
             | {"saved_seconds": round(account.saved_seconds, 3), "saved_tokens": account.saved_tokens}
             for name, account in busiest
         ]
