@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from mmcache.model.errors import AssetError
 CLOSE = 0.02
 """Largest difference of a log-probability between two computations of one answer."""
 SIDE = 336
+UNLISTED = 50.0
+"""A larger difference says that a token is not among the likeliest of the other answer."""
 
 Say = Callable[[str], None]
 
@@ -71,7 +72,7 @@ class Found:
         self.encoded.setdefault(scene, []).append(answer.encoded)
         apart = answer.differs(right)
         self.wrong.setdefault(scene, []).append(int(not apart < CLOSE))
-        if math.isfinite(apart):
+        if apart < UNLISTED:
             self.shift.append(apart)
 
 
