@@ -51,7 +51,8 @@ class VLMTable(Table):
         "model: its question is read while it looks at the picture, so keys and values of the text alone cannot be "
         "kept, and that variant has no row. Published figures are of other models and machines; targets are their "
         "ratios. How strongly the gallery's features are whitened was chosen among three values on 160 of Twemoji's "
-        "drawings, which pictures of the table may be among. The rows through vLLM are there where its environment is (`make vllm-venv`)."
+        "drawings, which pictures of the table may be among. The rows through vLLM are there where its environment is "
+        "(`make vllm-venv`)."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
@@ -172,8 +173,8 @@ def _vllm(folder: Path, quick: bool, progress: Progress) -> tuple[list[Row], lis
     try:
         for variant in _VLLM:
             progress("through vLLM", len(runs), 3)
-            (folder / variant).mkdir(exist_ok=True)
-            runs[variant] = vlm_stream.run_vllm(stream, variant, folder=folder / variant)
+            (folder / "vllm").mkdir(exist_ok=True)
+            runs[variant] = vlm_stream.run_vllm(stream, variant, folder=folder / "vllm")
     except (AssetError, NotImplementedError) as error:
         return [], [f"no rows through vLLM: {error or 'not here'}"]
     rows: list[Row] = []

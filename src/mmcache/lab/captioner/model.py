@@ -113,8 +113,8 @@ class Captioner:
         """All that keys and values depend on besides the picture."""
         eye = self._encoder.signature
         return Signature(
-            model_version=f"{self.language.version} {eye.model_version} gallery-{self._gallery.digest[:32]}-{SHRINKAGE}",
-            preprocess=f"{eye.preprocess} {LOOKS} {SYSTEM} {PICTURE}",
+            model_version=f"{self.language.version} {eye.model_version} gallery-{self._gallery.digest[:32]}",
+            preprocess=f"{eye.preprocess} {SHRINKAGE} {LOOKS} {SYSTEM} {PICTURE}",
             dtype="<f4",
             decoder=eye.decoder,
             device=eye.device,
