@@ -106,7 +106,7 @@ def test_the_status_says_what_was_done_and_saved(proxied: Callable[..., World]) 
     assert found["refused"] == {"401": 1}
     (tenant,) = found["tenants"]
     assert tenant["tenant"].startswith("key:")
-    assert len(tenant["tenant"]) == 12
+    assert len(tenant["tenant"]) == 36
     assert (tenant["hit"], tenant["miss"], tenant["saved_tokens"]) == (3, 1, 21)
     assert found["modes"] == {ECHO: "on", "switched": {}}
     assert "hits" in found["cache"]
