@@ -7,7 +7,7 @@ from collections.abc import Mapping
 _LANGCHAIN = "pip install langchain-openai"
 _SET = "from langchain_core.globals import set_llm_cache"
 _LITELLM = (
-    "pip install 'litellm[proxy]'",
+    "pip install litellm fastapi opentelemetry-sdk",
     "from litellm.caching.caching import Cache",
     "litellm.cache = Cache(type='local')",
     "completion(…, caching=True)",
