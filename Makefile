@@ -21,8 +21,9 @@ $(VENV)/.demo-ready: $(BUILT) requirements/demo.txt requirements/demo-assets.txt
 	$(PIP) --no-deps -r requirements/demo-assets.txt
 	touch $@
 
-$(VENV)/.test-ready: $(VENV)/.demo-ready requirements/test.txt requirements/docs.txt
+$(VENV)/.test-ready: $(VENV)/.demo-ready requirements/test.txt requirements/docs.txt requirements/lab-assets.txt
 	$(PIP) -c constraints.txt -r requirements/test.txt -r requirements/docs.txt
+	$(PIP) --no-deps -r requirements/lab-assets.txt
 	touch $@
 
 setup: $(VENV)/.test-ready  ## everything that development needs, into .venv

