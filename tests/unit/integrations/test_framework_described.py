@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from mmcache import UnversionedModelError
-from mmcache.integrations.framework.described import described, signature_of
+from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.signing import signature_of
 
 
 class Part:

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmcache.integrations.framework.described import described, signature_of
+from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.signing import check_alone, signature_of
+from mmcache.integrations.framework.steady import Steady
+from mmcache.model.errors import UnversionedModelError
 
 
 class Held:
@@ -128,3 +131,39 @@ def test_a_module_that_was_trained_is_another_one() -> None:
         module.weight += 1
     assert described(Held(module)) != before
     assert described(Held(torch.zeros(2))) != described(Held(torch.ones(2)))
+
+
+def test_another_place_of_a_store_is_another_store() -> None:
+    class Store:
+        def __init__(self, name: str) -> None:
+            self.collection_name, self.documents = name, ["never looked at"]
+
+    class Retriever:
+        def __init__(self, store: Any) -> None:
+            self._vector_store = store
+
+    assert described(Retriever(Store("a"))) != described(Retriever(Store("b")))
+    full = Store("a")
+    full.documents.append("more")
+    assert described(Retriever(full)) == described(Retriever(Store("a")))
+
+
+def test_what_a_component_holds_was_reconfigured() -> None:
+    inner = Held("m 1")
+    steady = Steady(Held(inner), lambda: described(inner))
+    before = steady.value()
+    assert steady.value() is before
+    inner.part = "m 2"
+    assert steady.value() != before
+
+
+def test_passages_that_are_embedded_together_are_refused() -> None:
+    late = Held(None)
+    check_alone(late)
+    late.late_chunking = True  # type: ignore[attr-defined]
+    with pytest.raises(UnversionedModelError, match="neighbours"):
+        check_alone(late)
+    context = Held(None)
+    context.model_name = "voyage-context-3"  # type: ignore[attr-defined]
+    with pytest.raises(UnversionedModelError):
+        check_alone(context)

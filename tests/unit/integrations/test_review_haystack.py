@@ -32,7 +32,7 @@ from mmcache.integrations.haystack import (
     IndexWriter,
     JointRetriever,
 )
-from mmcache.model.errors import UnversionedModelError
+from mmcache.model.errors import SettingsError, UnversionedModelError
 
 
 @component
@@ -235,3 +235,9 @@ def test_what_cannot_be_kept_is_searched_once_and_handed_out(cache: Cache, odd: 
     for count in 1, 2:
         assert joint.run(words="w")["documents"][0].content == "x"
         assert searches == count
+
+
+@pytest.mark.parametrize("address", ["redis://u:p@h", "redis://u:p/w@h", "redis://:p@h", "redis://h?password=p"])
+def test_an_address_with_a_password_has_no_place_in_a_pipeline_file(address: str) -> None:
+    with pytest.raises(SettingsError, match="password"):
+        CacheConfig(root="cache", shared=address)

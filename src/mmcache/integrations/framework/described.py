@@ -8,7 +8,6 @@ over, a folder of weights by its bytes. What only delivers (clients, callbacks, 
 from __future__ import annotations
 
 import copyreg
-import dataclasses
 import enum
 import functools
 import json
@@ -16,7 +15,7 @@ import re
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 from uuid import UUID
@@ -28,7 +27,7 @@ from mmcache.integrations.framework.code import kind_of, reads, release, written
 from mmcache.keys.signing import Signature, files, modules, processors
 from mmcache.keys.signing.facts import code_digest
 from mmcache.keys.tensor import flat_bytes
-from mmcache.model.errors import InvalidInputError, UnversionedModelError
+from mmcache.model.errors import UnversionedModelError
 
 SECRET = re.compile(
     r"(^|_)(api|access|secret|private|subscription|account|auth|bearer|hf|hub|refresh|session|ad|sas)_?(keys?|tokens?)$"
@@ -48,15 +47,17 @@ OBJECTS = frozenset(
 """Names of objects that are clients, or hold documents: in which state these are, the caller says."""
 UNORDERED = frozenset(["template_vars"])
 """Names of lists that frameworks make from sets: in another order in each process."""
+NAMES = frozenset(
+    ["collection", "collection_name", "index_name", "table_name", "namespace", "database", "db_name", "schema_name",
+     "persist_dir", "persist_directory", "uri", "url", "host"]
+)  # fmt: skip
+"""What stores call the place in which they keep their documents."""
 _PLACES = re.compile(r"(base|base_url|api_base_url|url|uri|endpoint|host)$")
 """What attributes are called that say where a model is served."""
 MOST_PARTS = 20_000
 _DEEPEST = 24
 _MANY = 256
 _PLAIN = {str, int, bytes, float, bool, type(None)}
-_STATED = (
-    "model_name", "model", "model_id", "repo_id", "deployment_name", "azure_deployment", "deployment", "model_path",
-)  # fmt: skip
 _OPAQUE = frozenset(
     ["threading", "_thread", "weakref", "logging", "asyncio", "concurrent", "socket", "ssl", "httpx", "openai",
      "aiohttp", "requests"]
@@ -71,60 +72,12 @@ def described(component: Any, *, releases: bool = True) -> str:
     return json.dumps(_Walk(releases).plain(component), sort_keys=True)
 
 
-def signature_of(component: Any, given: Signature | str | None, role: str) -> Signature:
-    """Of what `component` computes in this `role`: its configuration, and the model that it states or its caller names.
-
-    Raises `UnversionedModelError` where neither names a model.
-    """
-    function = f"{role} {type(component).__module__}.{type(component).__qualname__}"
+def settings_of(component: Any) -> str:
+    """The same for a component of which its caller says what it is: empty where it cannot be described."""
     try:
-        made_of = blake3(described(component, releases=False).encode()).hexdigest()[:32]
+        return described(component)
     except UnversionedModelError:
-        if given is None:
-            raise
-        made_of = ""
-    if given is not None:
-        if isinstance(given, str) and not given:
-            raise UnversionedModelError("signature='' names no version; pass e.g. signature='my-model 1.0'")
-        found = Signature.of(given)
-        function, made_of = f"{function} {found.function}".strip(), f"{found.preprocess} {made_of}".strip()
-        return dataclasses.replace(found, function=function, preprocess=made_of)
-    stated = stated_model(component)
-    if stated is None:
-        raise UnversionedModelError(
-            f"nothing says which model {type(component).__name__} is, and in which version: pass signature='name 1.0', "
-            "and change it whenever the vectors may change"
-        )
-    return Signature(model_version=f"{stated} {weights(stated)}".strip(), function=function, preprocess=made_of)
-
-
-def stated_model(component: Any) -> str | None:
-    """The model's name, as the component states it; None where it states none."""
-    for name in _STATED:
-        value = getattr(component, name, None)
-        if isinstance(value, str) and value and value.lower() not in ("unknown", "default"):
-            return value
-    return None
-
-
-def weights(name: str) -> str:
-    """Of a model's name that is a path: its files' digest (which is remembered while they stay as they are)."""
-    path = Path(name)
-    try:
-        return Signature.of(path).model_version if path.exists() else ""
-    except (InvalidInputError, UnversionedModelError, OSError, ValueError):  # no path, or none of weights
         return ""
-
-
-def check_alone(component: Any) -> None:
-    """Raises `UnversionedModelError` for a model that embeds passages together with their neighbours: the vector of
-    such a passage is not its own."""
-    name = f"{type(component).__name__} {stated_model(component) or ''}"
-    if getattr(component, "late_chunking", None) or re.search(r"Contextuali[sz]ed|voyage-context", name):
-        raise UnversionedModelError(
-            f"{type(component).__name__} embeds a passage together with its neighbours (late chunking), so its vector "
-            "is not its own and cannot be kept for it: use this model without a cache"
-        )
 
 
 class _Walk:
@@ -238,9 +191,9 @@ class _Walk:
         known = {key: item for key, item in held.items() if item is not None and not key.startswith("__")}
         if not known and (hasattr(value, "__name__") or not hasattr(value, "__dict__")):
             return [*name, *self._reduced(value, depth)]
-        kept = {key: item for key, item in known.items() if not _delivers(key, item)}
+        kept = {key: item for key, item in known.items() if not delivers(key, item)}
         kept |= {name: sorted(kept[name]) for name in UNORDERED & kept.keys()}
-        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)], *served(known)]
+        return [*name, [[key, self.plain(kept[key], depth)] for key in sorted(kept)], *served(known), *_stored(known)]
 
     def _reduced(self, value: Any, depth: int) -> list[Any]:
         """Of what shows no attributes (a compiled pattern, an `itemgetter`): what it could be made again from."""
@@ -263,7 +216,8 @@ def _bare(name: str) -> str:
     return name.lower().lstrip("_").replace("-", "_")
 
 
-def _delivers(name: str, value: Any) -> bool:
+def delivers(name: str, value: Any) -> bool:
+    """Whether what a component holds under this name changes nothing of what it computes."""
     bare = _bare(name)
     is_object = not isinstance(value, str | int | float | list | tuple | dict | set)
     return bare in DELIVERY or (bare in OBJECTS and is_object) or SECRET.search(bare) is not None
@@ -280,6 +234,17 @@ def served(held: dict[str, Any]) -> list[str]:
     if any(isinstance(item, str) and item and _PLACES.search(_bare(key)) for key, item in held.items()):
         return []
     return sorted({_address(item) for key, item in held.items() if _bare(key) in OBJECTS} - {""})
+
+
+def _stored(held: dict[str, Any]) -> list[str]:
+    """Which stores are held, by their names: what is in them, and in which version, the caller says."""
+    told = []
+    for name, store in sorted(held.items()):
+        if _bare(name) in OBJECTS and hasattr(store, "__dict__"):
+            kept = {**vars(store), **(getattr(store, "__pydantic_private__", None) or {})}
+            places = {key: place for key, place in kept.items() if isinstance(place, str) and _bare(key) in NAMES}
+            told += [f"{name} {key} {place.rpartition('@')[2]}" for key, place in sorted(places.items())]
+    return told
 
 
 def _digest(text: str) -> str:

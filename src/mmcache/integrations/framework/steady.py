@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Generic, TypeVar
+
+from mmcache.integrations.framework.described import delivers
 
 T = TypeVar("T")
 
 
 class Steady(Generic[T]):
-    """What `make()` gives, for as long as no attribute of `component` was replaced, and no list or dict in it changed.
+    """What `make()` gives, for as long as no attribute of `component`, nor of what it holds, was replaced, and no list
+    or dict in it changed. Deeper changes are not noticed: make a new component then.
 
     Describing a component takes as long as many hits; noticing that it is as it was takes microseconds.
     """
@@ -27,9 +31,17 @@ class Steady(Generic[T]):
         return self._value
 
     def _look(self) -> list[tuple[str, Any, str]]:
-        held = dict(getattr(self._component, "__dict__", None) or {})
-        held |= getattr(self._component, "__pydantic_private__", None) or {}
-        return [(name, v, repr(v) if isinstance(v, list | dict | set) else "") for name, v in held.items()]
+        held = _held(self._component)
+        inner = [part for name, part in held.items() if not delivers(name, part)]
+        found = [held, *map(_held, inner)]
+        return [(n, v, repr(v) if isinstance(v, list | dict | set) else "") for one in found for n, v in one.items()]
+
+
+def _held(component: Any) -> dict[str, Any]:
+    if isinstance(component, type | ModuleType) or callable(getattr(component, "modules", None)):  # `torch.nn.Module`
+        return {}
+    held = dict(getattr(component, "__dict__", None) or {})
+    return held | (getattr(component, "__pydantic_private__", None) or {})
 
 
 def _same(before: list[tuple[str, Any, str]], now: list[tuple[str, Any, str]]) -> bool:

@@ -15,7 +15,7 @@ from mmcache.forks import Lock
 from mmcache.model.errors import SettingsError
 from mmcache.settings import parse_bytes
 
-_PASSWORD = re.compile(r"//[^/@]*:[^/@]+@")
+_PASSWORD = re.compile(r"//[^@]*:[^@]+@|[?&](auth|pass|password|token|secret)=", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

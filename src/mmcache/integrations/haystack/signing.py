@@ -15,7 +15,8 @@ from haystack.core.serialization import component_to_dict
 from haystack.utils import Secret
 
 from mmcache.integrations.framework.code import written
-from mmcache.integrations.framework.described import check_alone, described, served, weights
+from mmcache.integrations.framework.described import described, served
+from mmcache.integrations.framework.signing import check_alone, weights
 from mmcache.keys.framing import framed
 from mmcache.keys.signing import Signature
 from mmcache.model.errors import UnversionedModelError

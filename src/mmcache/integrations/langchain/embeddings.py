@@ -10,8 +10,8 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 
 from mmcache.cache import Cache
-from mmcache.integrations.framework.described import signature_of
 from mmcache.integrations.framework.realm import Realm, TenantOption
+from mmcache.integrations.framework.signing import check_alone, signature_of
 from mmcache.integrations.framework.steady import Steady
 from mmcache.integrations.framework.vectors import Vectors
 from mmcache.model.errors import MMCacheError, SettingsError
@@ -57,6 +57,7 @@ class CachedEmbeddings(Embeddings):  # type: ignore[misc]
 
     def _sign(self) -> dict[str, Vectors]:
         model = self.embeddings
+        check_alone(model)
         return {
             role: Vectors(self._realm, signature_of(model, self._given, f"langchain {role}"), modality, self._ttl)
             for role, modality in _ROLES.items()

@@ -16,9 +16,10 @@ from pydantic import PrivateAttr
 
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
-from mmcache.integrations.framework.described import described, signature_of
+from mmcache.integrations.framework.described import described
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import State
+from mmcache.integrations.framework.signing import signature_of
 from mmcache.integrations.langchain.documents import documents_of, documents_text
 from mmcache.integrations.langchain.tenants import asked_with
 from mmcache.keys.signing.functions import function_identity

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
-from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.described import described, settings_of
 from mmcache.integrations.framework.held import erase
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import Results, State
@@ -30,8 +30,8 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
 
     index_version: name and version of what is in the store, or a function that tells them at each query; with another
     version nothing old is served. The retriever's settings (search type, k, filters, the embedding model) are looked
-    at with each query, too; `signature` says them instead, where they cannot be read. Raises `UnversionedModelError`,
-    `SettingsError`.
+    at with each query, too; where they cannot be read, `signature` is needed to say them. Raises
+    `UnversionedModelError`, `SettingsError`.
     """
 
     retriever: Any = Field(exclude=True)
@@ -63,10 +63,10 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
 
     def _facts(self) -> str:
         behind = self.retriever
+        settings = [behind, getattr(getattr(behind, "vectorstore", None), "embeddings", None)]
         if self._given is not None:
-            return f"{type(behind).__module__}.{type(behind).__qualname__} {self._given}"
-        embeddings = getattr(getattr(behind, "vectorstore", None), "embeddings", None)
-        return described([behind, embeddings])
+            return f"{type(behind).__module__}.{type(behind).__qualname__} {self._given} {settings_of(settings)}"
+        return described(settings)
 
     def facts_for_keys(self) -> str:
         """What the keys of other caches need to know of it."""

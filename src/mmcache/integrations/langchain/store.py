@@ -64,10 +64,11 @@ class MMCacheStore(BaseStore[str, bytes]):  # type: ignore[misc]
             return [None] * len(keys)
         try:
             looks = self._realm.cache.answers.look_up([self._key(scope, name) for name in keys])
+            makes = [look.make for look in looks]
+            return [None if make is None else _value(make, name) for make, name in zip(makes, keys, strict=True)]
         except MMCacheError as error:
             self._realm.failed(f"not looked up: {type(error).__name__}")
             return [None] * len(keys)
-        return [None if look.make is None else _value(look.make, name) for look, name in zip(looks, keys, strict=True)]
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """Keep values under names."""

@@ -15,8 +15,8 @@ from llama_index.core.embeddings.multi_modal_base import MultiModalEmbedding
 from llama_index.core.instrumentation import get_dispatcher
 
 from mmcache.cache import Cache
-from mmcache.integrations.framework.described import signature_of
 from mmcache.integrations.framework.realm import Realm, TenantOption
+from mmcache.integrations.framework.signing import check_alone, signature_of
 from mmcache.integrations.framework.steady import Steady
 from mmcache.integrations.framework.vectors import Vectors
 from mmcache.integrations.llamaindex.events import tell_embedded
@@ -84,6 +84,7 @@ class CachedEmbedding(BaseEmbedding):  # type: ignore[misc]
 
     def _sign(self) -> dict[str, Vectors]:
         model = self.embed_model
+        check_alone(model)
         return {
             role: Vectors(self._realm, signature_of(model, self._given, f"llamaindex {role}"), modality, self._ttl)
             for role, modality in _ROLES.items()

@@ -13,9 +13,10 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
-from mmcache.integrations.framework.described import described, signature_of
+from mmcache.integrations.framework.described import described
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import State
+from mmcache.integrations.framework.signing import signature_of
 from mmcache.integrations.llamaindex.nodes import scored_of, scored_text
 from mmcache.keys.signing.functions import function_identity
 from mmcache.model.errors import RetrievalError, SettingsError

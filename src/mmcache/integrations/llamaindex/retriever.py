@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
-from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.described import described, settings_of
 from mmcache.integrations.framework.held import erase
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import Results, State
@@ -29,7 +29,7 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
 
     index_version: name and version of what is in the index, or a function that tells them at each query (see
     `index_state`); with another version nothing old is served. The retriever's settings (top k, filters, mode, its
-    embedding model) are looked at with each query, too; `signature` says them instead, where they cannot be read.
+    embedding model) are looked at with each query, too; where they cannot be read, `signature` is needed to say them.
     Raises `UnversionedModelError`, `SettingsError`.
     """
 
@@ -95,6 +95,6 @@ def facts_of(component: Any, signature: str | None) -> Callable[[], str]:
     if signature is not None:
         if not signature:
             raise SettingsError("signature='' names no version; pass e.g. signature='my retriever 1'")
-        return lambda: f"{kind} {signature}"
+        return lambda: f"{kind} {signature} {settings_of(component)}"
     _ = described(component)
     return lambda: described(component)

@@ -118,13 +118,21 @@ class CachedRetrieval:
         """What a key holds of datasets, and whether they changed just now. Raises `RetrievalError`, `TierError`."""
         editions = self.cache.meaning.editions(_sources(dataset_ids))
         if self._version is not None:
-            version = self._version() if callable(self._version) else self._version
+            version = self._named()
             if not isinstance(version, str) or not version:
                 raise InvalidInputError(f"version names the state of the datasets, it cannot be {version!r:.40}")
             return framed("named", version.encode(), editions), False
         state = self._states.of(dataset_ids)
         told = json.dumps(state.parts, sort_keys=True).encode()
         return framed("asked", told, editions), self._clock() - state.newest < self._settle
+
+    def _named(self) -> Any:
+        if not callable(self._version):
+            return self._version
+        try:
+            return self._version()
+        except Exception as error:  # a plug-in
+            raise InvalidInputError(f"version failed, so nothing is looked up: {type(error).__name__}") from error
 
     def _key(self, asked: dict[str, Any]) -> tuple[Key, bool]:
         datasets, documents = asked.get("dataset_ids"), asked.get("document_ids") or []

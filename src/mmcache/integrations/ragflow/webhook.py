@@ -88,6 +88,8 @@ def receive(
         return _refused(400, "invalid", f"{error}; see webhook.schema.json")
     except msgspec.DecodeError as error:
         return _refused(400, "invalid", f"the body is no JSON: {error}")
+    except RecursionError:
+        return _refused(400, "invalid", "the body is nested too deeply; see webhook.schema.json")
     if event.id is None and SIGNATURE_HEADER in headers:
         return _refused(400, "invalid", "a signed message has an id, another for each")
     if event.time is not None and not abs(now - event.time) <= TOLERANCE_SECONDS:
