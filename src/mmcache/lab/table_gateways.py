@@ -41,8 +41,9 @@ class GatewaysTable(Table):
         "answer for a whole one, knows PNG and BMP of equal pixels but not lossless WebP, keeps no answer that "
         "`max_tokens` cut off, and takes documented defaults that are spelled out (`top_p: 1`) for another request, "
         "because servers have defaults of their own. `serve/semantic` promises at most 1 % of wrong near hits, and "
-        "the stream is far too short for such a certificate, so it has no near hits here, and fewer exact ones: its "
-        "key is the prompt as it was sent, with every default that is spelled out. LangChain asks no cache when it "
+        "the stream is far too short for such a certificate, so it has no near hits here, and others of the very "
+        "same prompt: it is taken as it was sent, with every default that is spelled out, and its pictures by pixels, "
+        "whatever their format. LangChain asks no cache when it "
         "streams. LiteLLM's and LangChain's keys know no tenant by default; with LiteLLM a namespace for each call "
         "keeps them apart. GPTCache's and RedisVL's documented recipes look at the last message's text; `content` is "
         "what a careful user might do, and the other fields of the request are still not looked at. Their shipped "
@@ -59,7 +60,7 @@ class GatewaysTable(Table):
         seeds, names = (seeds[:1], QUICK) if quick else (seeds, tuple(STEPS))
         with tempfile.TemporaryDirectory(prefix="mmcache-gateways-", ignore_cleanup_errors=True) as folder:
             made = contest(
-                names, Path(folder), 120 if quick else 300, 8 if quick else 30, 12 if quick else 40, seeds, progress
+                names, Path(folder), 120 if quick else 240, 8 if quick else 30, 12 if quick else 40, seeds, progress
             )
         self._contest = made
         lines = [f"{name} is not run: {why}" for name, why in made.missing.items()]

@@ -24,7 +24,7 @@ was computed for another tenant, right or wrong; `frozen`, a request that leaves
 From the upstream: `miss`; `changed`, where the contender made another answer of it. `failed`: an exception."""
 
 RESTARTED = 20
-"""Requests that are asked again after a restart."""
+"""Requests that are asked again after a restart, at most, each once."""
 UNSEEN = 1_000_003
 """Seed of the pictures for misses: other ones than in a stream."""
 
@@ -145,7 +145,7 @@ def _one(
                 found.failures[got.failed.partition(":")[0]] += 1
             if got.hit:
                 hit_ms.append(got.ms)
-            if outcome == "right" and len(again) < RESTARTED:
+            if outcome == "right" and request.family == "plain" and len(again) < RESTARTED:
                 again[str(request.body)] = (request, truth)
     found.outcomes.append(outcomes)
     found.hit_ms.append(hit_ms)
