@@ -18,12 +18,14 @@ SHOWN = 100
 class Account:
     """One caller's."""
 
-    __slots__ = ("bucket", "outcomes", "saved_seconds", "saved_tokens")
+    __slots__ = ("bucket", "flying", "outcomes", "saved_seconds", "saved_tokens")
 
     def __init__(self) -> None:
         self.outcomes = {"hit": 0, "miss": 0, "partial": 0, "bypass": 0, "pass": 0}
         self.saved_seconds, self.saved_tokens = 0.0, 0
         self.bucket: Bucket | None = None
+        self.flying = 0
+        """Requests under way, where their number is limited."""
 
 
 class Accounts:

@@ -72,5 +72,5 @@ def live(proxy: Proxy, routes: Routes, accounts: Accounts, modes: Mapping[str, M
             table[method, path.encode()] = Entry(path, route, replace(rules, mode=mode))
     return Live(
         proxy, cast(Forwarding, proxy.upstream), table, Tenants(proxy.cache, settings.trust, accounts),
-        Authority(proxy.upstream, settings.trust), settings.rate,
+        Authority(proxy.upstream, settings.trust), settings.rate, settings.at_once,
     )  # fmt: skip

@@ -37,6 +37,11 @@ AtOnce = Callable[[int, Headers, bytes], bool]
 AT_ONCE = "mmcache.at_once"
 """Where our own server puts into the scope what sends a whole answer in one go; False = it could not."""
 
+BODY_SECONDS = 300.0
+"""For the whole body of a request that may be cached; what only passes may take longer."""
+MOST_COMING_BYTES = 1 << 30
+"""Of all such bodies that are still coming; beyond it the next piece is refused, before memory ends."""
+
 _NEVER_SENT = HOP_BY_HOP | {HEADER}
 _WRITTEN_ANEW = _NEVER_SENT | {b"content-length"}
 
@@ -65,6 +70,7 @@ class Live:
     tenants: Tenants
     authority: Authority
     rate: float | None
+    at_once: int | None
 
 
 class Frame:
@@ -73,6 +79,8 @@ class Frame:
     def __init__(self, live: Live, accounts: Accounts, journal: Journal, operations: Operations) -> None:
         self.live, self.accounts, self.journal, self.operations = live, accounts, journal, operations
         self.watch = Watch()
+        self._coming = 0
+        """Bytes of bodies that have not come to their end."""
         self.draining = False
         """The end is near: `/readyz` says no before the port closes."""
 
@@ -98,8 +106,8 @@ class Frame:
                 if entry is not None:
                     seen = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope))
                     account = seen.principal.account
-                    if live.rate is not None:
-                        self._limit(account, live.rate)
+                    if live.rate is not None or live.at_once is not None:
+                        self._limit(account, live, flight)
                     found = await self._cached(live, entry, scope, flight, seen)
                 elif path.startswith(b"/mmcache/") or path in (b"/healthz", b"/readyz"):
                     label = "own"
@@ -111,6 +119,11 @@ class Frame:
                 found = refusal(error)
                 if isinstance(error, TooManyError):
                     found.headers.append((b"retry-after", str(ceil(error.seconds)).encode()))
+            except MMCacheError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a bug costs one request, and is told like every refusal
+                self.journal.trouble(label, error)
+                found = refusal(ProxyError("a fault of the proxy, see its log", status=500, code="failed"))
             status, verdict = found.status, found.verdict
             await self._send(found, flight, send, scope.get(AT_ONCE))
         except ClientGoneError:
@@ -129,7 +142,7 @@ class Frame:
         message = await flight.receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body") or message["type"] != "http.request":
-            body = await _rest(flight, message, entry.rules.largest_body_bytes)
+            body = await self._rest(flight, message, entry.rules.largest_body_bytes)
         elif len(body) > entry.rules.largest_body_bytes:
             raise limits.too_large(entry.rules.largest_body_bytes)
         flight.readable = True
@@ -190,6 +203,31 @@ class Frame:
             live.authority.succeeded(principal, found.model)
         return answer
 
+    async def _rest(self, flight: Flight, message: Mapping[str, Any], limit: int) -> bytes:
+        """A body that comes in several pieces."""
+        pieces: list[bytes] = []
+        size = 0
+        end = time.monotonic() + BODY_SECONDS
+        try:
+            while True:
+                if message["type"] != "http.request":
+                    raise ClientGoneError
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                self._coming += len(pieces[-1])
+                if size > limit:
+                    raise limits.too_large(limit)
+                if not message.get("more_body"):
+                    return b"".join(pieces)
+                if self._coming > MOST_COMING_BYTES:
+                    raise ProxyError("too many large requests are being read; try again", status=503, code="busy")
+                left = min(SILENT_SECONDS, end - time.monotonic())
+                message = await asyncio.wait_for(flight.receive(), left)
+        except TimeoutError as error:
+            raise ProxyError("the body does not come", status=408, code="slow_body") from error
+        finally:
+            self._coming -= size
+
     async def _bypass(self, live: Live, asked: Asked, reason: str) -> Answered:
         if asked.directives.only_if_cached:
             raise ProxyError("nothing stored may be served for this request", status=504, code="only_if_cached")
@@ -210,12 +248,14 @@ class Frame:
             headers.append((b"age", b"%d" % max(0.0, found.verdict.age_seconds)))
         if at_once is not None and type(body) is bytes and at_once(found.status, headers, body):
             return
-        await send({"type": "http.response.start", "status": found.status, "headers": headers})
+        start = {"type": "http.response.start", "status": found.status, "headers": headers}
         if type(body) is bytes:
+            await send(start)
             await send({"type": "http.response.body", "body": body})
             return
         self.watch.follow(flight)
         try:
+            await send(start)
             async for piece in body:  # type: ignore[union-attr]  # not bytes
                 if piece:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -235,8 +275,8 @@ class Frame:
         except ProxyError as error:
             if error.status == 403:
                 raise
-        if principal is not None and live.rate is not None:
-            self._limit(principal.account, live.rate)
+        if principal is not None and (live.rate is not None or live.at_once is not None):
+            self._limit(principal.account, live, flight)
         found = await pass_on(
             live.forwarding, scope["method"], path.decode("latin-1"), scope["query_string"], list(scope["headers"]),
             flight, Verdict("pass"),
@@ -245,8 +285,13 @@ class Frame:
             principal.yes.clear()
         return found
 
-    def _limit(self, account: Account, rate: float) -> None:
-        if seconds := self.accounts.wait(account, rate):
+    def _limit(self, account: Account, live: Live, flight: Flight) -> None:
+        if live.at_once is not None:
+            if account.flying >= live.at_once:
+                raise TooManyError(1.0, at_once=True)
+            account.flying += 1
+            flight.account = account
+        if live.rate is not None and (seconds := self.accounts.wait(account, live.rate)):
             raise TooManyError(seconds)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -264,24 +309,6 @@ async def close(proxy: Proxy) -> None:
     while proxy.closers:
         await proxy.closers.pop()()
     await proxy.upstream.close()
-
-
-async def _rest(flight: Flight, message: Mapping[str, Any], limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        if message["type"] != "http.request":
-            raise ClientGoneError
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > limit:
-            raise limits.too_large(limit)
-        if not message.get("more_body"):
-            return b"".join(pieces)
-        try:
-            message = await asyncio.wait_for(flight.receive(), SILENT_SECONDS)
-        except TimeoutError as error:
-            raise ProxyError("the body does not come", status=408, code="slow_body") from error
 
 
 def _peer(scope: Scope) -> str | None:

@@ -21,6 +21,8 @@ from mmcache.server.tenants import Principal
 from mmcache.server.upstream import Upstream
 
 MOST_MODELS = 256
+PROBE_SECONDS = 10.0
+"""Whoever takes longer to say what a key may use says nothing; then the request itself is sent."""
 _NOT_SENT = frozenset({b"content-type", b"content-encoding", b"accept", b"range"})
 
 
@@ -64,11 +66,14 @@ class Authority:
     async def _probe(self, principal: Principal, model: str, headers: Headers) -> Answer | Answered:
         kept = [pair for pair in headers if pair[0] not in _NOT_SENT]
         try:
-            reply = await self._upstream.send("GET", self._path or "/", b"", kept, b"")
-            try:
-                body = await reply.read()
-            finally:
-                await reply.close()
+            async with asyncio.timeout(PROBE_SECONDS):
+                reply = await self._upstream.send("GET", self._path or "/", b"", kept, b"")
+                try:
+                    body = await reply.read()
+                finally:
+                    await reply.close()
+        except TimeoutError:
+            return Answer.ASK
         except UpstreamError:
             return Answer.DOWN
         if reply.status in (401, 403):
@@ -78,23 +83,23 @@ class Authority:
             return Answer.DOWN
         if not 200 <= reply.status < 300:
             return Answer.ASK
-        names = _listed(body)
-        if names is None:
-            self.succeeded(principal, model)
-            return Answer.YES
+        names = _allowed(body, model)
         if model not in names:
             return Answer.ASK
         self.succeeded(principal, model, *names)
         return Answer.YES
 
 
-def _listed(body: bytes) -> list[str] | None:
-    """The models that an answer names in OpenAI's form; None where it is no such list."""
+def _allowed(body: bytes, model: str) -> list[str]:
+    """The models that an answer names in OpenAI's form; `model` for another JSON object, which is about the key alone.
+    None of them for what is no object, or holds an error: some give everybody a page, whatever they ask for."""
     try:
         found: Any = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
-    entries = found.get("data") if isinstance(found, dict) else None
+        return []
+    if not isinstance(found, dict) or found.get("error"):
+        return []
+    entries = found.get("data")
     if not isinstance(entries, list):
-        return None
+        return [model]
     return [entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]

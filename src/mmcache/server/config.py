@@ -97,6 +97,8 @@ class ServerSettings:
     """Of the upstream, where it is read whole to be stored."""
     rate: float | None = None
     """Requests a second and tenant; None = no limit."""
+    at_once: int | None = None
+    """Requests of a tenant that are under way; None = no limit."""
     access_log: bool = True
     """A line for each request: route, status, what the cache did, milliseconds; nothing of what was asked."""
     admin_token: str | None = field(default=None, repr=False)

@@ -29,6 +29,8 @@ HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 30.0
 IDLE_SECONDS = 75
 """How long a client's idle connection is kept: longer than most clients keep theirs, so that they close it first."""
+STALLED_SECONDS = 60.0
+"""A client that takes nothing for this long, though there is something, holds nothing any more."""
 BACKLOG = 2048
 _SMALL = 32 << 10
 """A body that is cheaper to copy than to write by itself."""
@@ -42,6 +44,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
     _since: float | None = None
     """Since when the client is silent between requests, or has not come to the end of a head."""
     _in_head = False
+    _piece = 0
+    _unread: int | None = None
+    """Bytes that the client had not taken at the last look, while it takes too little."""
     _look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -58,8 +63,13 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
 
     def on_message_begin(self) -> None:
         """A head begins."""
-        self._head, self._in_head, self._since = 0, True, self.loop.time()
+        self._in_head, self._since = True, self.loop.time()
         super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """Nothing of this piece of data so far belongs to the next head."""
+        self._head = -self._piece
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         """It has ended. What this raises, the parser takes for a malformed request."""
@@ -74,6 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
 
     def data_received(self, data: bytes) -> None:
         """Counts what is not yet a whole head."""
+        self._piece = len(data)
+        if not self._in_head:
+            self._head = 0
         super().data_received(data)
         if self._in_head and not self.transport.is_closing():
             self._head += len(data)
@@ -91,16 +104,36 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         elif not self._in_head:
             self._since = self.loop.time()
 
+    def pause_writing(self) -> None:
+        """The client takes less than it is sent."""
+        self._unread = -1
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has taken it."""
+        self._unread = None
+        super().resume_writing()
+
     def _check(self) -> None:
         left = min(HEAD_SECONDS, IDLE_SECONDS)
+        if self._unread is None and self.transport.is_closing():
+            self._unread = -1  # it is closed when the last bytes are taken
+        if self._unread is not None:
+            unread = self.transport.get_write_buffer_size()
+            if unread == self._unread:
+                return self.transport.abort()  # to close it would wait for ever
+            self._unread = unread
+            self._look = self.loop.call_later(STALLED_SECONDS, self._check)
+            return None
         if self._since is not None:
             left = self._since + (HEAD_SECONDS if self._in_head else IDLE_SECONDS) - self.loop.time()
         if left <= 0:
             if self._in_head and self._head:
                 self._refuse(b"408 Request Timeout")
             self.transport.close()
-        else:
-            self._look = self.loop.call_later(max(left, 0.01), self._check)
+            left = STALLED_SECONDS
+        self._look = self.loop.call_later(max(left, 0.01), self._check)
+        return None
 
     def _refuse(self, status: bytes) -> None:
         self.transport.write(b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status)

@@ -26,6 +26,9 @@ class Bucket:
 class TooManyError(ProxyError):
     """429: `seconds` from now on the next request may come."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__("too many requests of this caller; see retry-after", status=429, code="rate_limit_exceeded")
+    def __init__(self, seconds: float, *, at_once: bool = False) -> None:
+        kind = " at once" if at_once else ""
+        super().__init__(
+            f"too many requests of this caller{kind}; see retry-after", status=429, code="rate_limit_exceeded"
+        )
         self.seconds = seconds

@@ -21,7 +21,8 @@ from mmcache.settings import cache_arguments, from_environment, parse_bytes
 
 TABLES = ("server", "upstream", "cache", "tenants", "trust", "fetch", "routes")
 SERVER = {
-    "host": "host", "port": "port", "drain_seconds": "drain_seconds", "rate": "rate", "access_log": "access_log",
+    "host": "host", "port": "port", "drain_seconds": "drain_seconds", "rate": "rate", "at_once": "at_once",
+    "access_log": "access_log",
     "admin_token_env": "admin_token", "webhook_secret_env": "webhook_secret",
 }  # fmt: skip
 UPSTREAM = {
@@ -148,7 +149,8 @@ def check(server: ServerSettings, where: str) -> None:
     positive = {
         "drain_seconds": server.drain_seconds, "connect_seconds": server.connect_seconds,
         "silence_seconds": server.upstream_seconds, "keepalive_seconds": server.keepalive_seconds,
-        "connections": server.connections, "rate": server.rate, "authority_seconds": trust.authority_seconds,
+        "connections": server.connections, "rate": server.rate, "at_once": server.at_once,
+        "authority_seconds": trust.authority_seconds,
         "timeout_seconds": fetch.timeout_seconds, "largest_answer_bytes": server.largest_answer_bytes,
         "largest_bytes": fetch.largest_bytes,
     }  # fmt: skip

@@ -19,6 +19,8 @@ from mmcache.server.header_kinds import WRITTEN_ANEW, without_hops
 
 _PIECE = 256 << 10
 _HEAD_BYTES = 64 << 10
+QUEUE_SECONDS = 30.0
+"""How long a request waits for a connection where all are busy."""
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _FRAMING = frozenset({b"content-length", b"content-encoding"})
 
@@ -48,7 +50,9 @@ class HttpUpstream:
                 trust_env=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
                 timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=settings.connect_seconds, sock_read=settings.upstream_seconds
+                    connect=settings.connect_seconds + QUEUE_SECONDS,
+                    sock_connect=settings.connect_seconds,
+                    sock_read=settings.upstream_seconds,
                 ),
                 max_line_size=_HEAD_BYTES,
                 max_field_size=_HEAD_BYTES,
@@ -149,8 +153,8 @@ class HttpReply:
     def _unpacked(self, piece: bytes) -> bytes:
         if piece:
             found: bytes = self._unpack.decompress(piece, self._limit)
-            if self._unpack.unconsumed_tail:
-                raise aiohttp.ClientPayloadError("too much in one compressed piece")
+            if self._unpack.unconsumed_tail or self._unpack.unused_data:
+                raise aiohttp.ClientPayloadError("too much in one compressed piece, or behind the end")
             return found
         if not self._unpack.eof:
             raise aiohttp.ClientPayloadError("the compressed answer breaks off")

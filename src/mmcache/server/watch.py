@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from mmcache.server.accounts import Account
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 MOMENT_SECONDS = 0.25
@@ -26,6 +28,8 @@ class Flight(msgspec.Struct, eq=False):
     done: bool = False
     old: bool = False
     watcher: asyncio.Task[None] | None = None
+    account: Account | None = None
+    """Which it counts for until its end, where there is a limit."""
 
 
 class Watch:
@@ -47,6 +51,8 @@ class Watch:
         """It is answered, or given up."""
         flight.done = True
         self.flights.discard(flight)
+        if flight.account is not None:
+            flight.account.flying -= 1
         if flight.watcher is not None:
             flight.watcher.cancel()
 
