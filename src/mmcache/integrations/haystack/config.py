@@ -42,6 +42,8 @@ class CacheConfig:
     def __post_init__(self) -> None:
         if self.root is not None:
             object.__setattr__(self, "root", str(self.root))  # a Path has no place in YAML
+            if "\0" in self.root:
+                raise SettingsError("root is the path of a folder, which holds no null byte")
         for size in (self.memory, self.disk):
             if size is not None:
                 parse_bytes(size)

@@ -17,21 +17,21 @@ from pydantic import PrivateAttr
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
 from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.joint import Joint, Models, kept, sought_by
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import State
 from mmcache.integrations.framework.signing import signature_of
+from mmcache.integrations.framework.steady import Steady
 from mmcache.integrations.langchain.documents import documents_of, documents_text
 from mmcache.integrations.langchain.tenants import asked_with
-from mmcache.keys.signing.functions import function_identity
-from mmcache.model.errors import InvalidInputError, RetrievalError, SettingsError
+from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.model.signature import Signature
 from mmcache.retrieval import Located, Locator, Retrieval
 
 Search = Callable[[list[float] | None, list[float] | None, int], list[Document]]
 """`search(picture_vector, text_vector, k)`: asks your stores; None where none was given. Best first.
 
-Known by its name, defaults and what it closes over; which stores these are, `index_version` says."""
-MOST_TENANTS = 256
+Known by its name, code, defaults and what it closes over; which stores these are, `index_version` says."""
 
 
 class JointRetriever(BaseRetriever):  # type: ignore[misc]
@@ -46,11 +46,9 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
     """
 
     k: int = 10
-    _realm: Realm = PrivateAttr()
-    _make: Callable[[str], Retrieval] = PrivateAttr()
+    _joint: Joint = PrivateAttr()
     _locator: Locator = PrivateAttr()
-    _facts: Callable[[], str] = PrivateAttr()
-    _retrievals: dict[str, Retrieval] = PrivateAttr(default_factory=dict)
+    _corpus: Callable[[], str] = PrivateAttr()
 
     def __init__(
         self,
@@ -72,8 +70,8 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
         if not callable(getattr(embeddings, "embed_image", None)):
             raise SettingsError(f"{type(embeddings).__name__} has no embed_image, so it cannot embed a picture")
         super().__init__(k=k, **options)
-        self._realm, self._locator = Realm(cache, tenant, namespace), locator or Locator()
-        sought = function_identity(search)
+        realm, self._locator = Realm(cache, tenant, namespace), locator or Locator()
+        sought = sought_by(search)
 
         def see(picture: Any) -> Any:
             with tempfile.TemporaryDirectory() as folder:
@@ -87,32 +85,35 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
         def ask(picture: Any, text: Any, k: int) -> dict[str, Any]:
             vectors = [None if one is None else one.tolist() for one in (picture, text)]
             found = search(vectors[0], vectors[1], k)
-            return {"names": [one.id or one.page_content for one in found], "documents": documents_text(found)}
+            return {"names": [one.id or one.page_content for one in found], "documents": kept(found, documents_text)}
+
+        def plain(picture: Any, text: str | None, k: int) -> list[Document]:
+            seen = None if picture is None else embeddings.embed_image([str(picture)])[0]
+            return search(seen, None if text is None else texts.embed_query(text), k)
 
         def corpus() -> str:
             state = index_version() if callable(index_version) else index_version
             return f"{state} {sought}" if isinstance(state, str) and state else ""
 
-        pictures = cache.wrap(
-            see, modality="image", guard=False, signature=signature_of(embeddings, signature, "langchain joint picture")
-        )
-        words = cache.wrap(
-            read, modality="text", guard=False, signature=signature_of(texts, signature, "langchain joint text")
-        )
-
-        def make(tenant: str) -> Retrieval:
+        def make(tenant: str, models: Models) -> Retrieval:
             return Retrieval(
-                cache, picture=pictures, text=words, search=ask, corpus=corpus, documents=lambda found: found["names"],
-                locator=self._locator, tenant=tenant, namespace=self._realm.namespace, **(retrieval or {}),
+                cache, picture=cache.wrap(see, modality="image", guard=False, signature=models[0]),
+                text=cache.wrap(read, modality="text", guard=False, signature=models[1]), search=ask, corpus=corpus,
+                documents=lambda found: found["names"], locator=self._locator, tenant=tenant, namespace=realm.namespace,
+                **(retrieval or {}),
             )  # fmt: skip
 
-        self._make = make
-        models = (pictures.signature.digest + words.signature.digest).hex()
-        self._facts = lambda: f"{models} {self.k} {described(retrieval)} {corpus()}"
+        models = (
+            Steady(embeddings, lambda: signature_of(embeddings, signature, "langchain joint picture")),
+            Steady(texts, lambda: signature_of(texts, signature, "langchain joint text")),
+        )
+        self._joint = Joint(realm, models, make, plain, lambda value: documents_of(value["documents"]))
+        self._corpus = lambda: f"{described(retrieval)} {corpus()}"
 
     def facts_for_keys(self) -> str:
         """What the keys of other caches need to know of it."""
-        return self._facts()
+        models = " ".join(one.digest.hex() for one in self._joint.models())
+        return f"{models} {self.k} {self._corpus()}"
 
     @property
     def locator(self) -> Locator:
@@ -122,9 +123,7 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
     def locate(self, query: Any) -> Located:
         """A lookup with a record of its hops: at which one it died, and how long each took. See `located.value`."""
         picture, text = _parts(query)
-        located = self._retrieval().locate(picture, text, self.k)
-        value = None if located.value is None else documents_of(located.value["documents"])
-        return Located(value, located.hops, located.died, located.error)
+        return self._joint.locate(picture, text, self.k)
 
     def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> list[Document]:
         """Documents for a query: words, or a dict with `text`, `image` or both."""
@@ -139,25 +138,11 @@ class JointRetriever(BaseRetriever):  # type: ignore[misc]
         return found
 
     def _get_relevant_documents(self, query: Any, *, run_manager: Any) -> list[Document]:
-        located = self.locate(query)
-        if located.error is not None:
-            raise _cause(located.error)
-        found: list[Document] = located.value
-        return found
+        picture, text = _parts(query)
+        return list(self._joint.found(picture, text, self.k))
 
     async def _aget_relevant_documents(self, query: Any, *, run_manager: Any) -> list[Document]:
         return await in_thread(lambda: self._get_relevant_documents(query, run_manager=run_manager))
-
-    def _retrieval(self) -> Retrieval:
-        """Of the tenant who asks: what is remembered for near hits is his alone."""
-        tenant = self._realm.tenant()
-        if tenant is None:
-            raise SettingsError("nobody can say whose this lookup is, so its results may not be kept or looked up")
-        if tenant not in self._retrievals:
-            if len(self._retrievals) >= MOST_TENANTS:
-                self._retrievals.pop(next(iter(self._retrievals)), None)
-            self._retrievals[tenant] = self._make(tenant)
-        return self._retrievals[tenant]
 
 
 def _parts(query: Any) -> tuple[Any, str | None]:
@@ -167,8 +152,3 @@ def _parts(query: Any) -> tuple[Any, str | None]:
     if isinstance(query, dict) and query and query.keys() <= {"text", "image"}:
         return query.get("image"), query.get("text") or None
     raise InvalidInputError("a query is words, or a dict with `text`, `image` or both")
-
-
-def _cause(error: RetrievalError) -> Exception:
-    cause = error.__cause__
-    return cause if isinstance(cause, Exception) else error
