@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import collections
 import functools
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mmcache import Cache
 from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.realm import Realm
 from mmcache.integrations.framework.signing import check_alone, signature_of
 from mmcache.integrations.framework.steady import Steady
 from mmcache.model.errors import UnversionedModelError
@@ -167,3 +170,14 @@ def test_passages_that_are_embedded_together_are_refused() -> None:
     context.model_name = "voyage-context-3"  # type: ignore[attr-defined]
     with pytest.raises(UnversionedModelError):
         check_alone(context)
+
+
+def test_a_worker_writes_nothing_in_clear_into_a_sealed_folder(tmp_path: Path) -> None:
+    aesgcm = pytest.importorskip("mmcache.codecs.aesgcm")
+    pytest.importorskip("cryptography")
+    with Cache(tmp_path / "sealed", codec=aesgcm.AESGCM(bytes(32))) as sealed:
+        assert pickle.loads(pickle.dumps(Realm(sealed))).cache.root is None  # noqa: S301 - our own bytes
+    with Cache(tmp_path / "keyed", secret=bytes(32)) as keyed:
+        assert pickle.loads(pickle.dumps(Realm(keyed))).cache.root is None  # noqa: S301
+    with Cache(tmp_path / "plain") as plain:
+        assert pickle.loads(pickle.dumps(Realm(plain))).cache.root == tmp_path / "plain"  # noqa: S301

@@ -48,9 +48,14 @@ class Realm:
         self.cache.events.emit(Failed("door", detail))
 
     def __reduce__(self) -> tuple[Callable[..., Realm], tuple[Any, ...]]:
-        """For frameworks that send components to worker processes: there, the same folder is opened again."""
+        """For frameworks that send components to worker processes: there, the same folder is opened again.
+
+        Not a folder whose secret or encryption key is in this process only: there, a worker's cache is in its memory.
+        """
         cache = self.cache
-        root = None if cache.root is None else str(cache.root)
+        own = any(cache.scopes.chain(modality).seals for modality in ("text", "image"))
+        known = cache.root is not None and (cache.root / "realm.key").exists() and not own
+        root = str(cache.root) if known else None
         return _reopened, (root, cache.tenant, cache.namespace, self._tenant, self.namespace)
 
 

@@ -93,7 +93,10 @@ class CachedChatGenerator(Door):
 
         def key(cache: Cache) -> Key:
             own = getattr(self.generator, "generation_kwargs", None) or {}
-            kwargs = {**own, **(given.get("generation_kwargs") or {})}
+            chosen = given.get("generation_kwargs") or {}
+            if not (isinstance(own, dict) and isinstance(chosen, dict)):
+                raise InvalidInputError("generation_kwargs is a dict")
+            kwargs = {**own, **chosen}
             if not (self.sampled or deterministic(kwargs)) or kwargs.get("n") not in (None, 1):
                 raise InvalidInputError("the request leaves its answer to chance: set temperature=0, or a seed")
             tools = given.get("tools")  # where it is not given, the generator's own: a parameter, in the signature
