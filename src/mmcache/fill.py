@@ -224,9 +224,7 @@ class Fill:
         while True:
             claimed = self.claims is None or self.claims.acquire(key)
             with Released(self.claims if claimed else None, flight) as held:
-                look: Lookup = self.store.find([key], counted=False)[
-                    0
-                ]  # another caller may have landed between our miss and now
+                look: Lookup = self.store.find([key], counted=False)[0]  # landed between our miss and now?
                 if look.make is not None:
                     found.append(look.make)
                     return
@@ -296,15 +294,14 @@ class Fill:
         """The async twin of `follow`. patience: seconds; None = as set."""
         import asyncio
 
+        patience = self.settings.patience_seconds if patience is None else patience
         with self.flights.waiting(flight, blocking=False) as allowed:
             if not allowed:
                 return ALONE
             try:
                 landed = asyncio.shield(asyncio.wrap_future(flight.future))
                 with lent():
-                    return await asyncio.wait_for(
-                        landed, self.settings.patience_seconds if patience is None else patience
-                    )
+                    return await asyncio.wait_for(landed, patience)
             except TimeoutError:
                 if flight.future.done():
                     raise

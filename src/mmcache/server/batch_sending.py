@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +13,11 @@ from mmcache.server.exchange import Asked, Headers, Proxy
 from mmcache.server.media import uuids
 from mmcache.server.media.parts import Identified
 from mmcache.server.media.uuids import Place
+from mmcache.server.upstream import Reply
+
+T = TypeVar("T")
+LARGE = 128 << 10
+"""Bytes of a body that take long enough to read or write for a thread."""
 
 _json = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -34,11 +40,37 @@ class Body:
 
 @dataclass(slots=True)
 class Received:
-    """A whole reply."""
+    """A reply."""
 
     status: int
     headers: Headers
     body: bytes
+
+
+class TooLargeError(Exception):
+    """A reply is larger than what may be read whole, which is no reason to keep it from its caller."""
+
+    def __init__(self, reply: Reply, rest: Rest) -> None:
+        super().__init__("too-large")
+        self.reply, self.rest = reply, rest
+
+
+class Rest:
+    """What was read of it, and then what still comes; closes it at its end."""
+
+    def __init__(self, pieces: list[bytes], chunks: AsyncIterator[bytes], reply: Reply) -> None:
+        self._pieces, self._chunks, self._reply = pieces, chunks, reply
+
+    def __aiter__(self) -> Rest:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """Give the connection back, or cut it."""
+        self._pieces.clear()
+        await self._reply.close()
 
 
 @dataclass(slots=True)
@@ -53,20 +85,36 @@ class Read:
     """What the upstream counted."""
 
 
+async def apart(large: bool, work: Callable[..., T], *given: Any) -> T:
+    """Do `work`; in a thread if it is large, so that no other client waits for it."""
+    return await asyncio.to_thread(work, *given) if large else work(*given)
+
+
 class Odd(Exception):
     """A reply is not what the protocol says, so nothing of it is stored."""
 
 
 async def received(asked: Asked, proxy: Proxy, body: Body) -> Received:
-    """POST it. Raises `UpstreamError`."""
+    """POST it. Raises `UpstreamError`, and `TooLargeError`, whose `rest` is to be read or closed."""
     if body.media:
         reply = (await uuids.send(asked, proxy, body.tree, body.media)).reply
     else:
         reply = await proxy.upstream.send(asked.method, asked.path, asked.query, asked.headers, body.raw)
+    pieces: list[bytes] = []
+    size, chunks = 0, reply.chunks()
     try:
-        return Received(reply.status, reply.headers, await reply.read())
-    finally:
+        async for piece in chunks:
+            pieces.append(piece)
+            size += len(piece)
+            if size > proxy.settings.largest_answer_bytes:
+                raise TooLargeError(reply, Rest(pieces, chunks, reply))
+    except TooLargeError:
+        raise
+    except BaseException:
         await reply.close()
+        raise
+    await reply.close()
+    return Received(reply.status, reply.headers, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def passed_on(headers: Headers, *, rewritten: bool = False) -> Headers:
@@ -96,13 +144,21 @@ def raw_items(value: msgspec.Raw | bytes) -> list[msgspec.Raw]:
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
+def read_field(raw: msgspec.Raw | bytes) -> Any:
+    """A value of a reply. Raises `Odd`."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Odd(f"no JSON: {error}") from error
+
+
 def read_usage(envelope: Mapping[str, msgspec.Raw]) -> tuple[Any, int]:
-    """What was counted, and the tokens of it (-1 = not told)."""
+    """What was counted (None = that is not told), and the tokens of it (-1 = not told)."""
     try:
         usage = msgspec.json.decode(envelope["usage"])
         tokens = usage["prompt_tokens"] if "prompt_tokens" in usage else usage["total_tokens"]
-    except (KeyError, TypeError, msgspec.MsgspecError, UnicodeDecodeError):
-        return {}, -1
+    except (KeyError, TypeError, RecursionError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None, -1
     return usage, tokens if type(tokens) is int and tokens >= 0 else -1
 
 
@@ -113,6 +169,11 @@ def read_model(envelope: Mapping[str, msgspec.Raw]) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Odd("its model is no name") from error
     return found or ""
+
+
+def told_usage(usage: Any) -> dict[str, bytes]:
+    """The field of an answer. None = as the upstream has it, or none."""
+    return {} if usage is None else {"usage": _json(usage)}
 
 
 def unbilled(value: Any) -> Any:

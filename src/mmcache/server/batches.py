@@ -9,8 +9,9 @@ exchanged under its name), all of it is asked for anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from mmcache.lookup import Lookup
@@ -18,9 +19,10 @@ from mmcache.model.errors import ProxyError
 from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
+from mmcache.server.answers import throw_away
 from mmcache.server.answers_stored import forbids
-from mmcache.server.batch_sending import Body, Odd, Read, Received, passed_on, received
-from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
+from mmcache.server.batch_sending import LARGE, Body, Odd, Read, Received, TooLargeError, apart, passed_on, received
+from mmcache.server.exchange import Answered, Asked, BypassedError, Headers, Proxy, Verdict
 from mmcache.server.memoised import Memo
 
 Outcome = Literal["hit", "miss", "partial"]
@@ -29,8 +31,7 @@ Value = tuple[Any, ...]
 only the sum of a batch is told) and the model, as the answer named it."""
 JSON = [(b"content-type", b"application/json")]
 END_SECONDS = 5.0
-MANY = 64
-"""Items whose numbers are read and written in a thread, so that no other client waits for them."""
+_FAULTS = frozenset({400, 413, 422})
 EMPTY = {"prompt_tokens": 0, "total_tokens": 0}
 
 
@@ -96,7 +97,7 @@ class State:
         found: State | None = proxy.kept.get("batches")
         if found is None:
             found = proxy.kept["batches"] = State()
-            proxy.closers.append(found.end)
+            proxy.closers.append(partial(_ended, found.tasks))  # not the memo, which must go when other settings hold
         return found
 
     async def finish(self, work: Coroutine[Any, Any, Answered], early: asyncio.Future[Answered]) -> Answered:
@@ -105,14 +106,23 @@ class State:
         task = asyncio.ensure_future(_told(work, early))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        return await early
+        try:
+            return await early
+        except asyncio.CancelledError:
+            if early.done() and not early.cancelled() and early.exception() is None:
+                await throw_away(early.result())
+            raise
 
     async def end(self) -> None:
         """Store what has come; give up what the upstream still computes for nobody."""
-        if self.tasks:
-            _, left = await asyncio.wait(self.tasks, timeout=END_SECONDS)
-            for task in left:
-                task.cancel()
+        await _ended(self.tasks)
+
+
+async def _ended(tasks: set[asyncio.Task[None]]) -> None:
+    if tasks:
+        _, left = await asyncio.wait(tasks, timeout=END_SECONDS)
+        for task in left:
+            task.cancel()
 
 
 async def _told(work: Coroutine[Any, Any, Answered], early: asyncio.Future[Answered]) -> None:
@@ -124,7 +134,9 @@ async def _told(work: Coroutine[Any, Any, Answered], early: asyncio.Future[Answe
         if not isinstance(error, Exception):
             raise
     else:
-        if not early.done():
+        if early.done():
+            await throw_away(answered)
+        else:
             early.set_result(answered)
 
 
@@ -247,9 +259,8 @@ class _Work:
 
     async def _assembled(self, values: Mapping[Key, Value], envelope: Mapping[str, Any], usage: Any) -> bytes:
         chosen = [values[key] for key in self.batch.keys]
-        if len(chosen) < MANY:
-            return self.batch.assemble(chosen, envelope, usage)
-        return await asyncio.to_thread(self.batch.assemble, chosen, envelope, usage)
+        large = len(chosen) * sum(len(part) for part in chosen[0] if isinstance(part, bytes)) > LARGE
+        return await apart(large, self.batch.assemble, chosen, envelope, usage)
 
     async def _compute(self, items: Sequence[Item]) -> list[Value]:
         places = [item.place for item in items]
@@ -268,29 +279,33 @@ class _Work:
         """Raises `_RefusedReply`, and `BypassedError` where only a part was asked for and the reply makes no sense."""
         body = self.batch.body(places)
         whole = body is self.batch.original
-        reply = await received(self.asked, self.proxy, body)
+        try:
+            reply = await received(self.asked, self.proxy, body)
+        except TooLargeError as error:
+            if not whole:
+                await error.rest.aclose()
+                raise BypassedError("too-large") from error
+            raise _RefusedReply(error.reply.status, error.reply.headers, error.rest, "too-large") from error
+        if reply.status in _FAULTS and not whole:  # it may speak of places in a request that is not the caller's
+            raise BypassedError("refused")
         if reply.status != 200:
-            raise _RefusedReply(reply)
+            raise _RefusedReply(reply.status, reply.headers, reply.body)
         try:
             if reason := forbids(reply.headers):
                 raise Odd(reason)
-            if len(places) < MANY:
-                read = self.batch.read(reply.body, places)
-            else:
-                read = await asyncio.to_thread(self.batch.read, reply.body, places)
+            read = await apart(len(reply.body) > LARGE, self.batch.read, reply.body, places)
             if len(read.values) != len(places) or not self.batch.fit(read.values):
                 raise Odd("another number of values, or of several models")
         except Odd as error:
             if whole:
-                raise _RefusedReply(reply, odd=True) from error
+                raise _RefusedReply(reply.status, reply.headers, reply.body, "odd-reply") from error
             raise BypassedError("odd-reply") from error
         self.usages.append(read.usage)
         return _Call(places, whole, reply, read)
 
     def _pass_on(self, refused: _RefusedReply) -> Answered:
-        reply = refused.reply
-        verdict = Verdict("bypass", "odd-reply") if refused.odd else self._verdict("miss")
-        return Answered(reply.status, passed_on(reply.headers), reply.body, verdict, self.batch.model)
+        verdict = Verdict("bypass", refused.reason) if refused.reason else self._verdict("miss")
+        return Answered(refused.status, passed_on(refused.headers), refused.body, verdict, self.batch.model)
 
     async def compare(self) -> Answered:
         """Ask for all of it whatever is stored, say how alike they are, and answer with what was computed."""
@@ -349,15 +364,18 @@ class _Work:
 class _RefusedReply(Exception):
     """The upstream said something else than values; its caller is told exactly that."""
 
-    def __init__(self, reply: Received, odd: bool = False) -> None:
-        super().__init__(reply.status)
-        self.reply, self.odd = reply, odd
+    def __init__(self, status: int, headers: Headers, body: bytes | AsyncIterator[bytes], reason: str = "") -> None:
+        super().__init__(status)
+        self.status, self.headers, self.body, self.reason = status, headers, body, reason
 
 
 def _sum(usages: Sequence[Any]) -> Any:
-    """Numbers of the same names added up."""
-    if all(isinstance(usage, Mapping) for usage in usages):
-        return {name: _sum([usage[name] for usage in usages if name in usage]) for usage in usages for name in usage}
-    if all(isinstance(usage, int | float) and not isinstance(usage, bool) for usage in usages):
-        return sum(usages)
-    return usages[-1]
+    """Numbers of the same names added up; None where none are told."""
+    told = [usage for usage in usages if usage is not None]
+    if not told:
+        return None
+    if all(isinstance(usage, Mapping) for usage in told):
+        return {name: _sum([usage[name] for usage in told if name in usage]) for usage in told for name in usage}
+    if all(isinstance(usage, int | float) and not isinstance(usage, bool) for usage in told):
+        return sum(told)
+    return told[-1]

@@ -21,7 +21,18 @@ from mmcache.model.errors import InvalidInputError
 from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.server.batch_fields import EMBEDDINGS, conversation
-from mmcache.server.batch_sending import Body, Odd, Read, raw_fields, raw_items, read_model, read_usage
+from mmcache.server.batch_sending import (
+    LARGE,
+    Body,
+    Odd,
+    Read,
+    apart,
+    raw_fields,
+    raw_items,
+    read_model,
+    read_usage,
+    told_usage,
+)
 from mmcache.server.batches import Batch, State, Value, answer
 from mmcache.server.canonical.fields import model_of, read_fields
 from mmcache.server.canonical.request import Media, RefusedError
@@ -59,13 +70,14 @@ ROUTES = {("POST", "/v1/embeddings"): embeddings}
 
 
 async def _read(asked: Asked, proxy: Proxy) -> Embeddings:
-    request = parse(asked.body)
+    large = len(asked.body) > LARGE
+    request = await apart(large, parse, asked.body)
     model, packed = model_of(request), _packed(request)
     name = "messages" if "messages" in request else "input"
     if {"messages", "input"} <= request.keys():
         raise RefusedError("malformed")
-    apart = ("model", "input", "messages", "encoding_format")
-    fields = read_fields({n: value for n, value in request.items() if n not in apart}, EMBEDDINGS)
+    others = ("model", "input", "messages", "encoding_format")
+    fields = read_fields({n: value for n, value in request.items() if n not in others}, EMBEDDINGS)
     shared = proxy.settings.kind == "vllm"
     scope = proxy.cache.scopes.of(
         Signature(model_version=model, function="/v1/embeddings 1", modality="text", preprocess=proxy.settings.behind),
@@ -75,7 +87,7 @@ async def _read(asked: Asked, proxy: Proxy) -> Embeddings:
     form = b"float32" if shared else b"packed" if packed else b"numbers"
     base = blake3(framed("embeddings", asked.path.encode(), form, told), key=scope.salt)
     media: list[Media] = []
-    told_items, listed = _items(request.get(name), name, media)
+    told_items, listed = await apart(large, _items, request.get(name), name, media)
     if len(told_items) > asked.rules.most_inputs:
         raise RefusedError("too-many-inputs")
     shown = await all_identified([one.part for one in media], asked, proxy)
@@ -234,8 +246,7 @@ class Embeddings(Batch):
         if model := values[0][-1]:
             fields["model"] = _json(model)
         fields |= {name: bytes(raw) for name, raw in envelope.items()}
-        fields |= {"data": b"[%b]" % b",".join(data), "usage": _json(usage)}
-        return Body.of(fields).raw
+        return Body.of(fields | {"data": b"[%b]" % b",".join(data)} | told_usage(usage)).raw
 
     def _written(self, vector: Vector) -> bytes:
         packed = self.packed if self.shared else vector.form == PACKED

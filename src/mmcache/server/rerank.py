@@ -21,7 +21,20 @@ from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.scopes import Scope
 from mmcache.server.batch_fields import SCORING, scored
-from mmcache.server.batch_sending import Body, Odd, Read, raw_fields, raw_items, read_model, read_usage, unbilled
+from mmcache.server.batch_sending import (
+    LARGE,
+    Body,
+    Odd,
+    Read,
+    apart,
+    raw_fields,
+    raw_items,
+    read_field,
+    read_model,
+    read_usage,
+    told_usage,
+    unbilled,
+)
 from mmcache.server.batches import Batch, State, Value, answer
 from mmcache.server.canonical.fields import NULL, Field, model_of, read_fields
 from mmcache.server.canonical.request import Media, RefusedError
@@ -79,7 +92,7 @@ async def _answered(asked: Asked, proxy: Proxy, left: str, right: str, listed: s
 
 
 async def _read(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) -> Batch:
-    request = parse(asked.body)
+    request = await apart(len(asked.body) > LARGE, parse, asked.body)
     if not left:
         sides = [pair for pair in _SIDES if pair[0] in request and pair[1] in request]
         if len(sides) != 1:
@@ -109,14 +122,20 @@ async def _read(asked: Asked, proxy: Proxy, left: str, right: str, listed: str) 
         [framed("scored", _dumped(tree), *(media[medium.place].identity for medium in found)) for tree, found in told]
         for told in trees.values()
     )
-    top = fields.pop("top_n", 0)
-    if type(top) is not int or not many or (listed == "results" and isinstance(request[left], list)):
+    top = fields.pop("top_n", None)
+    if top == 0 and proxy.settings.kind == "vllm":  # which means all by it; others mean none, or refuse it
+        top = None
+    if (
+        not (top is None or (type(top) is int and top > 0))
+        or not many
+        or (listed == "results" and isinstance(request[left], list))
+    ):
         raise RefusedError("malformed")
     if len(one) != 1 and len(one) != len(many):
         raise RefusedError("malformed")
     if len(many) > asked.rules.most_inputs:
         raise RefusedError("too-many-inputs")
-    shown = top if 0 < top < len(many) else len(many)
+    shown = len(many) if top is None else min(top, len(many))
     original = Body(b"", request, media) if media else Body(asked.body)
     base = framed(listed, asked.path.encode(), left.encode(), right.encode(), _dumped(fields))
     form = _Form(listed, left, right, shown)
@@ -194,7 +213,7 @@ class Whole(Batch):
         free = {name: bytes(raw) for name, raw in envelope.items()}
         for name in ("usage", "meta"):
             if name in free:
-                free[name] = _json(_free(msgspec.json.decode(free[name]), name))
+                free[name] = _json(_free(read_field(free[name]), name))
         return Read([(Body.of(free).raw, tokens, model)], envelope, usage)
 
     def assemble(self, values: Sequence[Value], envelope: Mapping[str, Any], usage: Any) -> bytes:
@@ -278,7 +297,7 @@ class Pairs(Batch):
         if model := values[0][-1]:
             fields["model"] = _json(model)
         fields |= {name: bytes(raw) for name, raw in envelope.items()}
-        return Body.of(fields | {self.form.listed: b"[%b]" % b",".join(told), "usage": _json(usage)}).raw
+        return Body.of(fields | {self.form.listed: b"[%b]" % b",".join(told)} | told_usage(usage)).raw
 
     def same(self, stored: Value, computed: Value) -> tuple[bool, float]:
         """See `Batch.same`. Alike: 1 less the difference of the scores."""

@@ -49,7 +49,8 @@ def test_who_follows_a_batch_that_hangs_computes_all_of_it_in_one_call() -> None
             cache.answers._fill.follow_async = followed  # type: ignore[method-assign,assignment]
             assert await settle(cache, items, works) == names
             assert calls == [names]
-            assert len(waits) == 200 and max(w for w in waits[1:] if w is not None) < 0.01
+            assert len(waits) == 200
+            assert max(w for w in waits[1:] if w is not None) < 0.01
             leader.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await leader

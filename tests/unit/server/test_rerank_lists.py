@@ -70,7 +70,7 @@ def test_pairs_that_are_known_do_not_go_upstream() -> None:
 )  # fmt: skip
 def test_any_lists(requests: list[tuple[list[str], int]]) -> None:
     with Cache() as cache:
-        proxy, upstream = proxied(cache)
+        proxy, upstream = proxied(cache, "vllm")  # for which a top_n of 0 means all
         used, known = 0, set[str]()
         for documents, top in requests:
             before = len(upstream.seen)
@@ -126,6 +126,9 @@ def test_whatever_may_change_a_list_is_another_block(changes: dict[str, Any]) ->
         ({"documents": [1]}, "unknown-part"),
         ({"query": ["a", "b"]}, "malformed"),
         ({"top_n": "2"}, "malformed"),
+        ({"top_n": 0}, "malformed"),
+        ({"top_n": -1}, "malformed"),
+        ({"top_n": True}, "malformed"),
     ],
 )
 def test_what_is_not_understood_is_not_cached(changes: dict[str, Any], reason: str) -> None:
