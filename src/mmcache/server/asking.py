@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmcache.model.errors import MMCacheError
-from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.server.answers_stored import (
     LARGEST_BYTES,
@@ -171,16 +169,3 @@ async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored
     call.feed.end()
     await others_first()
     await ended(recorder, stored)
-
-
-async def keep(wanted: Wanted, stored: Stored) -> None:
-    """Put it into the cache, in place of what is there. Never raises."""
-    cache = wanted.proxy.cache
-    raw, cost, ttl = stored.to_bytes(), stored.took, wanted.asked.rules.ttl_seconds
-    try:
-        if cache.below.tiers:
-            await cache.a.put(wanted.key, raw, cost=cost, ttl=ttl)
-        else:
-            cache.put(wanted.key, raw, cost=cost, ttl=ttl)
-    except MMCacheError as error:
-        cache.events.emit(Failed("server", f"not stored: {error}", wanted.key))

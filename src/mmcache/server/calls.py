@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from mmcache.model.errors import MMCacheError, UpstreamError
 from mmcache.server.answers_stored import LARGEST_BYTES
+from mmcache.server.exchange import Proxy
 
 AHEAD_BYTES = 1 << 20
 """How far the upstream may be ahead of the fastest reader before it is read no further."""
@@ -287,3 +288,12 @@ class Calls:
             if not call.over:
                 task.cancel()
         await self.idle()
+
+
+def calls_of(proxy: Proxy) -> Calls:
+    """Those of `proxy`, made at first use; ended with it."""
+    calls: Calls | None = proxy.kept.get(__name__)
+    if calls is None:
+        calls = proxy.kept[__name__] = Calls()
+        proxy.closers.append(calls.close)
+    return calls

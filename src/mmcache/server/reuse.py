@@ -10,48 +10,34 @@ What the cache cannot do costs a hit, never the answer.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
-import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
 
 from blake3 import blake3
 
 from mmcache.keys.framing import DIGEST_BYTES
 from mmcache.lookup import Lookup
-from mmcache.model.errors import CorruptFrameError, MMCacheError, ProxyError
-from mmcache.model.event import Differed, Failed, MissReason
+from mmcache.model.errors import CorruptFrameError, ProxyError
+from mmcache.model.event import Differed, MissReason
 from mmcache.model.key import Key
-from mmcache.model.signature import Signature
 from mmcache.server import meant
 from mmcache.server.answers import refusal
 from mmcache.server.answers_stored import Stored, events_of, kept_headers, media_type, read_object
-from mmcache.server.asking import Dialect, NotKeptError, Told, Wanted, fetched, keep, recorder_of, streamed
-from mmcache.server.calls import Call, Calls, others_first
+from mmcache.server.asking import Dialect, NotKeptError, Told, Wanted, fetched, recorder_of, streamed
+from mmcache.server.calls import Call, calls_of, others_first
 from mmcache.server.canonical.request import Bypass
 from mmcache.server.exchange import Answered, Asked, BypassedError, Proxy, Verdict
 from mmcache.server.limits import parse
 from mmcache.server.media.parts import Unknown, all_identified
 from mmcache.server.recording import Events, Recorder
-
-if TYPE_CHECKING:
-    from mmcache.server.config import ServerSettings
+from mmcache.server.shelf import Found, age, check_due, keep, look_up, signed
 
 _SAID_WHEN_REFUSED = frozenset((b"content-type", b"retry-after"))
 _OF_THE_KEY = frozenset((401, 402, 403, 404, 429))
 """Statuses that the upstream may have meant for one caller alone: 402 = no credit, 404 = no access to this model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a lookup found: a stored answer, or why there is none."""
-
-    stored: Stored | None
-    reason: MissReason | str = ""
 
 
 class Reuse:
@@ -66,12 +52,12 @@ class Reuse:
         wanted = await self._wanted(asked, proxy)
         if meant.allowed(asked.rules, proxy.cache) and (answered := await self._meant(wanted)) is not None:
             return answered
-        found = Found(None, MissReason.BYPASSED) if wants.no_cache else await _look_up(wanted)
-        checked = _check_due(wanted)
+        found = Found(None, MissReason.BYPASSED) if wants.no_cache else await look_up(proxy.cache, wanted.key)
+        checked = check_due(wanted.asked, wanted.proxy)
         if found.stored is not None and not checked:
-            age = _age(wanted, found.stored)
-            if wants.max_age is None or age <= wants.max_age:
-                return _hit(wanted, found.stored, age)
+            old = age(proxy.cache, found.stored)
+            if wants.max_age is None or old <= wants.max_age:
+                return _hit(wanted, found.stored, old)
             found = Found(found.stored, MissReason.EXPIRED)
         if wants.only_if_cached:
             return refusal(_uncached(), Verdict("miss", found.reason))
@@ -105,7 +91,7 @@ class Reuse:
         parts: Any = await all_identified([one.part for one in found.media], asked, proxy) if found.media else []
         if isinstance(parts, Unknown):
             raise BypassedError(parts.reason)
-        signature = _signed(proxy.settings, self._dialect.path, found.form)
+        signature = signed(proxy.settings, self._dialect.path, found.form)
         scope = cache.scopes.of(signature, *asked.realm)
         try:
             told = found.key_bytes([one.identity for one in parts])
@@ -120,10 +106,10 @@ class Reuse:
     async def _meant(self, wanted: Wanted) -> Answered | None:
         """An answer by meaning; None where only the very same request may be answered alike."""
         wants = wanted.asked.directives
-        prompt = None if _check_due(wanted) else await meant.prompt(wanted)
+        prompt = None if check_due(wanted.asked, wanted.proxy) else await meant.prompt(wanted)
         if prompt is None:
             return None
-        signature = _signed(wanted.proxy.settings, self._dialect.path, "meant", wanted.found.model)
+        signature = signed(wanted.proxy.settings, self._dialect.path, "meant", wanted.found.model)
 
         async def run(call: Call) -> None:
             async def compute() -> Told:
@@ -138,7 +124,11 @@ class Reuse:
                 if wants.only_if_cached:
                     raise _uncached()
                 await (_renew(wanted, None, call) if alone else _fill(wanted, call))
-            elif told.stored is not None and wants.max_age is not None and _age(wanted, told.stored) > wants.max_age:
+            elif (
+                told.stored is not None
+                and wants.max_age is not None
+                and age(wanted.proxy.cache, told.stored) > wants.max_age
+            ):
                 await compute()
             else:
                 call.tell(told)
@@ -151,7 +141,7 @@ async def _asked(
     wanted: Wanted, key: Any, run: Callable[[Call], Awaitable[None]], reason: MissReason | str
 ) -> Answered:
     """Ask, or join who is asking. key: of the calls that may be joined; None = ask. reason: of the miss."""
-    calls = _calls(wanted.proxy)
+    calls = calls_of(wanted.proxy)
     call = None if key is None else calls.find(key)
     joined = call is not None
     if call is None:
@@ -171,7 +161,7 @@ async def _asked(
         verdict = Verdict("hit", "joined" if joined else "", details=told.details)
         if stored is not None:
             verdict.saved_seconds, verdict.saved_tokens = stored.took, stored.tokens
-            verdict.age_seconds = _age(wanted, stored)
+            verdict.age_seconds = age(wanted.proxy.cache, stored)
         return Answered(200, kept_headers(told.headers), body, verdict, model)
     details = dict(told.details)
     if told.flaw:
@@ -182,14 +172,6 @@ async def _asked(
     if joined:
         headers = [(name, value) for name, value in headers if name in _SAID_WHEN_REFUSED]
     return Answered(told.status, headers, body, Verdict("miss", reason, details=details), model)
-
-
-def _calls(proxy: Proxy) -> Calls:
-    calls: Calls | None = proxy.kept.get("reuse.calls")
-    if calls is None:
-        calls = proxy.kept["reuse.calls"] = Calls()
-        proxy.closers.append(calls.close)
-    return calls
 
 
 async def _tell(call: Call, told: Told) -> None:
@@ -237,7 +219,7 @@ async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
             told = replace(told, compared=same)
     await _tell(call, told)
     if stored is not None and not told.compared:
-        await keep(wanted, stored)
+        await keep(wanted.proxy.cache, wanted.key, stored, wanted.asked.rules.ttl_seconds)
 
 
 async def _stream(wanted: Wanted, held: Stored | None, call: Call) -> None:
@@ -247,7 +229,7 @@ async def _stream(wanted: Wanted, held: Stored | None, call: Call) -> None:
         if stored is None:
             return
         if held is None or not _compared(wanted, _said(wanted, held), recorder.gist()):
-            await keep(wanted, stored)
+            await keep(wanted.proxy.cache, wanted.key, stored, wanted.asked.rules.ttl_seconds)
 
     await streamed(wanted, call, ended)
 
@@ -268,44 +250,9 @@ def _compared(wanted: Wanted, held: list[Any], computed: list[Any]) -> bool:
     return same
 
 
-# Looking up -------------------------------------------------------------------------------------------------------
-
-
-async def _look_up(wanted: Wanted) -> Found:
-    """What is stored. What cannot be read is not there."""
-    cache, key = wanted.proxy.cache, wanted.key
-    try:
-        raw = cache.peek(key)
-        reason = MissReason.ABSENT
-        if raw is None:
-            look_up = partial(cache.answers.look_up, [key])
-            look = (await asyncio.to_thread(look_up) if cache.below.tiers else look_up())[0]
-            raw, reason = look.make() if look.make is not None else None, look.reason
-        return Found(None, reason) if raw is None else Found(Stored.from_bytes(raw))
-    except CorruptFrameError as error:
-        cache.events.emit(Failed("server", str(error), key))
-        return Found(None, MissReason.CORRUPT)
-    except MMCacheError as error:
-        cache.events.emit(Failed("server", f"not looked up: {error}", key))
-        return Found(None, MissReason.TIER_DOWN)
-
-
-def _check_due(wanted: Wanted) -> bool:
-    """Whether a hit is to be computed all the same, and compared."""
-    cache = wanted.proxy.cache
-    if cache.mode == "shadow" or wanted.asked.rules.mode == "shadow":
-        return True
-    share = cache.answers.verify_share
-    return share > 0.0 and random.random() < share
-
-
-def _age(wanted: Wanted, stored: Stored) -> float:
-    return max(0.0, wanted.proxy.cache.clock.wall() - stored.at)
-
-
-def _hit(wanted: Wanted, stored: Stored, age: float) -> Answered:
+def _hit(wanted: Wanted, stored: Stored, seconds: float) -> Answered:
     body: Any = Replay(stored.body) if wanted.found.form == "sse" else stored.body
-    verdict = Verdict("hit", "", stored.took, age_seconds=age, saved_tokens=stored.tokens)
+    verdict = Verdict("hit", "", stored.took, age_seconds=seconds, saved_tokens=stored.tokens)
     return Answered(200, [*stored.headers], body, verdict, wanted.found.model)
 
 
@@ -332,20 +279,3 @@ def _uncached() -> ProxyError:
     return ProxyError(
         "it is not stored, and cache-control: only-if-cached forbids to ask", status=504, code="not-cached"
     )
-
-
-# Keys -------------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(1024)
-def _signature(path: str, form: str, model: str, version: str, upstream: str) -> Signature:
-    return Signature(
-        model_version=json.dumps([model, version]), function=f"{path} {form}", device=upstream, modality="answer"
-    )
-
-
-def _signed(settings: ServerSettings, path: str, form: str, model: str = "") -> Signature:
-    """Who answers. model: where it is not in the key's digest already, for callers may name many."""
-    scheme, _, address = settings.upstream.rpartition("://")
-    upstream = f"{settings.kind} {scheme}://{address.rpartition('@')[2]}"
-    return _signature(path, form, model, settings.version, upstream)

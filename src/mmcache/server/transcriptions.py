@@ -9,7 +9,6 @@ where it is unsure: there, two answers for one file may differ, and the stored o
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,11 +16,9 @@ from functools import partial
 from blake3 import blake3
 
 from mmcache.keys.framing import DIGEST_BYTES, framed
-from mmcache.lookup import Lookup
-from mmcache.model.errors import CorruptFrameError, MMCacheError, ProxyError
-from mmcache.model.event import Failed, MissReason
+from mmcache.model.errors import ProxyError
+from mmcache.model.event import MissReason
 from mmcache.model.key import Key
-from mmcache.model.signature import Signature
 from mmcache.server.answers import refusal
 from mmcache.server.answers_stored import (
     LARGEST_BYTES,
@@ -33,10 +30,11 @@ from mmcache.server.answers_stored import (
     read_object,
     tokens,
 )
-from mmcache.server.calls import Call, Calls
+from mmcache.server.calls import Call, calls_of
 from mmcache.server.exchange import Answered, Asked, BypassedError, Headers, Proxy, Route, Verdict
 from mmcache.server.media.identity import INLINE_BYTES, digests
 from mmcache.server.media.multipart import Field, read
+from mmcache.server.shelf import Found, age, check_due, keep, look_up, signed
 
 _LISTS = frozenset(
     ("timestamp_granularities[]", "timestamp_granularities", "include[]", "known_speaker_names[]",
@@ -81,19 +79,14 @@ class Transcriptions:
 
     async def __call__(self, asked: Asked, proxy: Proxy) -> Answered:
         """See `exchange.Route`."""
-        try:
-            form, key = await self._wanted(asked, proxy)
-        except BypassedError as error:
-            if asked.directives.only_if_cached:
-                return _not_cached(Verdict("bypass", error.reason))
-            raise
-        wants = asked.directives
-        stored, reason = (None, MissReason.BYPASSED) if wants.no_cache else await _look_up(key, proxy)
-        checked = "shadow" in (asked.rules.mode, proxy.cache.mode) or random.random() < proxy.cache.answers.verify_share
+        form, key = await self._wanted(asked, proxy)
+        wants, cache = asked.directives, proxy.cache
+        found = Found(None, MissReason.BYPASSED) if wants.no_cache else await look_up(cache, key)
+        stored, reason, checked = found.stored, found.reason, check_due(asked, proxy)
         if stored is not None and not checked:
-            age = max(0.0, proxy.cache.clock.wall() - stored.at)
-            if wants.max_age is None or age <= wants.max_age:
-                verdict = Verdict("hit", "", stored.took, age_seconds=age, saved_tokens=stored.tokens)
+            old = age(cache, stored)
+            if wants.max_age is None or old <= wants.max_age:
+                verdict = Verdict("hit", "", stored.took, age_seconds=old, saved_tokens=stored.tokens)
                 return Answered(200, list(stored.headers), stored.body, verdict, form.model)
             reason = MissReason.EXPIRED
         if wants.only_if_cached:
@@ -105,7 +98,9 @@ class Transcriptions:
         # Who wants something newer than what is stored, or than anything, joins nobody.
         told, joined = await _ask(asked, proxy, form, key, joinable=stored is None and not wants.no_cache)
         if joined and told.stored is not None and not checked:
-            verdict = Verdict("hit", "joined", told.stored.took, saved_tokens=told.stored.tokens)
+            verdict = Verdict(
+                "hit", "joined", told.stored.took, age_seconds=age(cache, told.stored), saved_tokens=told.stored.tokens
+            )
             return Answered(200, kept_headers(told.headers), told.body, verdict, form.model)
         if joined:  # what another was refused, or must not be kept, is not for this one
             told, _ = await _ask(asked, proxy, form, key, joinable=False)
@@ -126,11 +121,7 @@ class Transcriptions:
             form, file = await asyncio.to_thread(identified)
         else:
             form, file = identified()
-        signature = Signature(
-            model_version=f"{len(settings.version)}:{settings.version}{form.model}",
-            function=f"{self._path} {settings.kind} {settings.upstream}",
-            modality="text",
-        )
+        signature = signed(settings, self._path, "form", form.model)
         scope = cache.scopes.of(signature, *asked.realm)
         told = key_bytes(form, file)
         return form, Key(scope.digest, blake3(told, key=scope.salt).digest(length=DIGEST_BYTES))
@@ -205,25 +196,9 @@ def _deterministic(temperature: bytes) -> bool:
         raise BypassedError("malformed") from None
 
 
-async def _look_up(key: Key, proxy: Proxy) -> tuple[Stored | None, MissReason | str]:
-    cache = proxy.cache
-
-    def find() -> tuple[Stored | None, MissReason | str]:
-        look: Lookup = cache.answers.look_up([key])[0]
-        return (None, look.reason) if look.make is None else (Stored.from_bytes(look.make()), "")
-
-    try:
-        return await asyncio.to_thread(find)
-    except CorruptFrameError:
-        return None, MissReason.CORRUPT
-    except MMCacheError as error:
-        cache.events.emit(Failed("server", f"not looked up: {error}", key))
-        return None, MissReason.TIER_DOWN
-
-
 async def _ask(asked: Asked, proxy: Proxy, form: Form, key: Key, *, joinable: bool) -> tuple[_Told, bool]:
     """What the upstream says, and whether somebody else had asked. Raises `UpstreamError`."""
-    calls = _calls(proxy)
+    calls = calls_of(proxy)
     call = calls.find(key) if joinable else None
     if joined := call is not None:
         told = await call.head()
@@ -249,20 +224,9 @@ async def _run(asked: Asked, proxy: Proxy, form: Form, key: Key, call: Call) -> 
         took = cache.clock.monotonic() - began
         told = tokens(read_object(body)) if form.response_format in _TREES else 0
         stored = Stored(VERSION, cache.clock.wall(), took, told, kept_headers(reply.headers), body)
-        try:
-            await cache.a.put(key, stored.to_bytes(), cost=took, ttl=asked.rules.ttl_seconds)
-        except MMCacheError as error:
-            cache.events.emit(Failed("server", f"not stored: {error}", key))
-    call.answered.set_result(_Told(reply.status, reply.headers, body, stored))
-
-
-def _calls(proxy: Proxy) -> Calls:
-    found = proxy.kept.get(__name__)
-    if found is None:
-        found = proxy.kept[__name__] = Calls()
-        proxy.closers.append(found.close)
-    assert isinstance(found, Calls)
-    return found
+    call.tell(_Told(reply.status, reply.headers, body, stored))
+    if stored is not None:
+        await keep(cache, key, stored, asked.rules.ttl_seconds)
 
 
 def _not_cached(verdict: Verdict) -> Answered:

@@ -138,7 +138,7 @@ class World:
 
     async def idle(self) -> None:
         """Wait until what was asked for is stored, and learned from."""
-        if (calls := self.proxy.kept.get("reuse.calls")) is not None:
+        if (calls := self.proxy.kept.get("mmcache.server.calls")) is not None:
             await calls.idle()
 
 

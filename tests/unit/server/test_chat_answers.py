@@ -332,7 +332,7 @@ async def test_processes_share_one_call(tmp_path: Any) -> None:
         while not one.upstream.calls:
             await asyncio.sleep(0)
         second = asyncio.ensure_future(other.read(CHAT))
-        while "reuse.calls" not in other.proxy.kept:
+        while "mmcache.server.calls" not in other.proxy.kept:
             await asyncio.sleep(0)
         gate.set()
         assert (await first)[0] == "miss absent"
@@ -351,7 +351,7 @@ async def test_who_is_gone_frees_the_others(tmp_path: Any) -> None:
         while not one.upstream.calls:
             await asyncio.sleep(0)
         second = asyncio.ensure_future(other.read(CHAT))
-        while "reuse.calls" not in other.proxy.kept:
+        while "mmcache.server.calls" not in other.proxy.kept:
             await asyncio.sleep(0)
         first.cancel()
         gate.set()

@@ -196,7 +196,7 @@ def test_a_hit_after_a_restart(proxied: Callable[..., Any], model: Model, tmp_pa
             world = proxied(routes=ROUTES, cache=cache)
             with client(world.address) as ask:
                 found.append(ask.chat.completions.with_raw_response.create(**CHAT).headers["x-mmcache"])
-                run(lambda: close(world.frame.live.proxy))  # as at the end, before the cache is closed
+                run(close, world.frame.live.proxy)  # as at the end, before the cache is closed
     assert [verdict.partition(";")[0] for verdict in found] == ["miss", "hit"]
     assert len(model.bodies) == 1
 

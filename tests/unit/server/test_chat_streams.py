@@ -138,7 +138,7 @@ async def test_who_goes_before_the_head_has_come(world: World) -> None:
     gate.set()
     await settled()
     await world.idle()
-    assert not world.proxy.kept["reuse.calls"]._under_way
+    assert not world.proxy.kept["mmcache.server.calls"]._under_way
 
 
 async def test_at_the_end_what_is_whole_is_stored_and_the_rest_given_up(world: World) -> None:

@@ -17,6 +17,7 @@ from mmcache.server.exchange import Proxy
 from mmcache.server.meant import semantic_for
 from mmcache.server.responses import flaw as flaw_of_response
 from mmcache.server.reuse import Reuse
+from mmcache.server.shelf import signed
 
 ROUTE = cast(Reuse, ROUTES["POST", PATH])
 STREAM = CHAT | {"stream": True}
@@ -165,3 +166,10 @@ async def test_by_meaning_a_closed_cache_costs_no_answer() -> None:
     world = World(ROUTE, PATH, lambda: whole(completion()), semantic=semantic_for(settings))
     world.cache.close()
     assert (await world.read(CHAT, rules=rules))[0].startswith("miss")
+
+
+async def test_no_password_of_the_upstream_is_signed() -> None:
+    signature = signed(ServerSettings("https://ann:secret@upstream/v1"), PATH, "json")
+    assert "secret" not in repr(signature)
+    assert signature == signed(ServerSettings("https://upstream/v1"), PATH, "json")
+    assert signature != signed(ServerSettings("https://another/v1"), PATH, "json")

@@ -57,7 +57,7 @@ async def test_whoever_goes_at_any_step(name: str, going: set[int]) -> None:
         done = await asyncio.gather(*asking, return_exceptions=True)
         assert not [one for at, one in enumerate(done) if at not in going and isinstance(one, BaseException)]
         await world.idle()
-        calls: Calls = world.proxy.kept.get("reuse.calls", Calls())
+        calls: Calls = world.proxy.kept.get("mmcache.server.calls", Calls())
         assert (calls._under_way, calls._all, calls._room.held) == ({}, {}, 0)
         assert all(reply.closed for reply in world.upstream.replies)
         staying = len(going) < 3

@@ -1,0 +1,86 @@
+"""Where answers stand in the cache: who signs them, looking them up, putting them in. What it cannot do costs a hit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from mmcache.model.errors import CorruptFrameError, MMCacheError
+from mmcache.model.event import Failed, MissReason
+from mmcache.model.key import Key
+from mmcache.model.signature import Signature
+from mmcache.server.answers_stored import Stored
+from mmcache.server.exchange import Asked, Proxy
+
+if TYPE_CHECKING:
+    from mmcache.cache import Cache
+    from mmcache.server.config import ServerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a lookup found: a stored answer, or why there is none."""
+
+    stored: Stored | None
+    reason: MissReason | str = ""
+
+
+async def look_up(cache: Cache, key: Key) -> Found:
+    """What is stored. What cannot be read is not there."""
+    try:
+        raw = cache.peek(key)
+        reason = MissReason.ABSENT
+        if raw is None:
+            look_up = partial(cache.answers.look_up, [key])
+            look = (await asyncio.to_thread(look_up) if cache.below.tiers else look_up())[0]
+            raw, reason = look.make() if look.make is not None else None, look.reason
+        return Found(None, reason) if raw is None else Found(Stored.from_bytes(raw))
+    except CorruptFrameError as error:
+        cache.events.emit(Failed("server", str(error), key))
+        return Found(None, MissReason.CORRUPT)
+    except MMCacheError as error:
+        cache.events.emit(Failed("server", f"not looked up: {error}", key))
+        return Found(None, MissReason.TIER_DOWN)
+
+
+async def keep(cache: Cache, key: Key, stored: Stored, ttl: float | None) -> None:
+    """Put it into the cache, in place of what is there. ttl: in seconds. Never raises."""
+    raw, cost = stored.to_bytes(), stored.took
+    try:
+        if cache.below.tiers:
+            await cache.a.put(key, raw, cost=cost, ttl=ttl)
+        else:
+            cache.put(key, raw, cost=cost, ttl=ttl)
+    except MMCacheError as error:
+        cache.events.emit(Failed("server", f"not stored: {error}", key))
+
+
+def check_due(asked: Asked, proxy: Proxy) -> bool:
+    """Whether a hit is to be computed all the same, and compared."""
+    if proxy.cache.mode == "shadow" or asked.rules.mode == "shadow":
+        return True
+    share = proxy.cache.answers.verify_share
+    return share > 0.0 and random.random() < share
+
+
+def age(cache: Cache, stored: Stored) -> float:
+    """Seconds since it was stored."""
+    return max(0.0, cache.clock.wall() - stored.at)
+
+
+def signed(settings: ServerSettings, path: str, form: str, model: str = "") -> Signature:
+    """Who answers. model: where it is not in the key's digest already, for callers may name many."""
+    scheme, _, address = settings.upstream.rpartition("://")
+    upstream = f"{settings.kind} {scheme}://{address.rpartition('@')[2]}"  # without a password
+    return _signature(path, form, model, settings.version, upstream)
+
+
+@lru_cache(1024)
+def _signature(path: str, form: str, model: str, version: str, upstream: str) -> Signature:
+    return Signature(
+        model_version=json.dumps([model, version]), function=f"{path} {form}", device=upstream, modality="answer"
+    )
