@@ -13,6 +13,7 @@ import pytest
 
 from mmcache import Cache
 from mmcache.integrations.framework.described import described
+from mmcache.integrations.framework.extra import require
 from mmcache.integrations.framework.realm import Realm
 from mmcache.integrations.framework.signing import check_alone, signature_of
 from mmcache.integrations.framework.steady import Steady
@@ -181,3 +182,10 @@ def test_a_worker_writes_nothing_in_clear_into_a_sealed_folder(tmp_path: Path) -
         assert pickle.loads(pickle.dumps(Realm(keyed))).cache.root is None  # noqa: S301
     with Cache(tmp_path / "plain") as plain:
         assert pickle.loads(pickle.dumps(Realm(plain))).cache.root == tmp_path / "plain"  # noqa: S301
+
+
+def test_a_missing_framework_says_what_to_install() -> None:
+    require("json", "any")
+    for missing in "nothing_like_it", "nothing_like_it.core":
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'mmcache\[some\]'"):
+            require(missing, "some")

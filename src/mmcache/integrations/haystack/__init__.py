@@ -5,6 +5,11 @@
 `JointRetriever` searches by picture and words; `ContentChecker` tells what was ingested before, by its content.
 """
 
+# ruff: noqa: E402 - first, what is missing is said
+from mmcache.integrations.framework.extra import require
+
+require("haystack", "haystack")
+
 from mmcache.integrations.haystack.chat_generator import CachedChatGenerator
 from mmcache.integrations.haystack.checker import ContentChecker
 from mmcache.integrations.haystack.config import CacheConfig

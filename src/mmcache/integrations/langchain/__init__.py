@@ -5,6 +5,11 @@
 queries; `tenants.py` finds the tenant in a `RunnableConfig`.
 """
 
+# ruff: noqa: E402 - first, what is missing is said
+from mmcache.integrations.framework.extra import require
+
+require("langchain_core", "langchain")
+
 from mmcache.integrations.langchain.embeddings import CachedEmbeddings, cached_embeddings
 from mmcache.integrations.langchain.joint import JointRetriever
 from mmcache.integrations.langchain.llm_cache import MMCache

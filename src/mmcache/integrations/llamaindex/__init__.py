@@ -5,6 +5,11 @@
 instrumentation's handlers are told.
 """
 
+# ruff: noqa: E402 - first, what is missing is said
+from mmcache.integrations.framework.extra import require
+
+require("llama_index.core", "llamaindex")
+
 from mmcache.integrations.llamaindex.embedding import CachedEmbedding, CachedMultiModalEmbedding
 from mmcache.integrations.llamaindex.events import CacheHitEvent, CacheMissEvent
 from mmcache.integrations.llamaindex.index_state import index_state
