@@ -224,6 +224,8 @@ class _Work:
         """Ask for what is missing."""
         try:
             made = await self._settle()
+            if self.early.done():  # it is sent, or its client has gone
+                return _SENT
             if not self.batch.fit([*self.held.values(), *made.values()]):
                 self._forget()
                 self.calls.clear()  # but not what they cost
@@ -359,6 +361,10 @@ class _Work:
             max(ages, default=None),
             sum(max(0, value[-2]) for value in self.held.values()),
         )
+
+
+_SENT = Answered(200, [], b"", Verdict("miss"))
+"""What is left to say after that."""
 
 
 class _RefusedReply(Exception):

@@ -102,3 +102,31 @@ def test_what_another_process_gives_up_is_computed_in_one_call_and_what_it_store
             mine.close()
 
     asyncio.run(main())
+
+
+def test_crossing_batches_of_two_processes_compute_each_key_once(tmp_path: Path) -> None:
+    """Two caches of one folder: flights and claims of their own, as two processes have them."""
+
+    async def main() -> None:
+        with Cache(tmp_path) as one, Cache(tmp_path) as other:
+            computed: list[str] = []
+
+            async def compute(items: Sequence[Item]) -> list[object]:
+                computed.extend(i.name for i in items)
+                await asyncio.sleep(0)
+                return [i.name.upper() for i in items]
+
+            def items(cache: Cache, names: str) -> list[Item]:
+                return [item(cache, name) for name in names]
+
+            made: object = await asyncio.wait_for(
+                asyncio.gather(
+                    settle(one, items(one, "xy"), compute), settle(other, items(other, "yx"), compute),
+                    settle(one, items(one, "yz"), compute), settle(other, items(other, "zxw"), compute),
+                ),
+                60,
+            )  # fmt: skip
+            assert made == [["X", "Y"], ["Y", "X"], ["Y", "Z"], ["Z", "X", "W"]]
+            assert sorted(computed) == ["w", "x", "y", "z"]
+
+    asyncio.run(main())

@@ -14,7 +14,7 @@ from tests.unit.server.batch_world import ModelUpstream, Reply, asks, proxied, s
 from mmcache import Cache
 from mmcache.server.batch_sending import LARGE, apart
 from mmcache.server.batches import State
-from mmcache.server.embeddings import ROUTE
+from mmcache.server.embeddings import ROUTE, Embeddings
 from mmcache.server.exchange import Answered, BypassedError, Headers, Proxy
 from mmcache.server.rerank import RERANK
 
@@ -182,3 +182,18 @@ def test_what_looks_alike_is_never_the_same_item(world: tuple[Proxy, ModelUpstre
         upstream.answered = lambda path, request: ModelUpstream().answered(path, request | {"dimensions": 8})  # type: ignore[method-assign]
         ask(proxy, body("a", **more))
         assert len(upstream.seen) == count
+
+
+def test_an_answer_is_put_together_once(world: tuple[Proxy, ModelUpstream], monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy, _ = world
+    ask(proxy, body("a"))
+    assembled: list[int] = []
+    assemble = Embeddings.assemble
+
+    def counted(self: Embeddings, values: Any, envelope: Any, usage: Any) -> bytes:
+        assembled.append(len(values))
+        return assemble(self, values, envelope, usage)
+
+    monkeypatch.setattr(Embeddings, "assemble", counted)
+    assert ask(proxy, body("a", "b", "c")).verdict.outcome == "partial"
+    assert assembled == [3]
