@@ -10,10 +10,10 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
-from mmcache.integrations.framework.held import erase
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import Results, State
 from mmcache.integrations.llamaindex.events import tell
+from mmcache.integrations.llamaindex.fronting import Fronting
 from mmcache.integrations.llamaindex.nodes import query_parts, response_of, response_text
 from mmcache.integrations.llamaindex.retriever import facts_of
 from mmcache.model.errors import SettingsError
@@ -21,7 +21,7 @@ from mmcache.model.errors import SettingsError
 KIND = "llamaindex answer 1"
 
 
-class CachedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
+class CachedQueryEngine(Fronting, BaseQueryEngine):  # type: ignore[misc]
     """`query_engine`, with a cache in front.
 
     >>> engine = CachedQueryEngine(index.as_query_engine(), Cache("cache"), index_version="manual 2026-11")
@@ -43,45 +43,27 @@ class CachedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
     ) -> None:
         if not isinstance(query_engine, BaseQueryEngine):
             raise SettingsError(f"query_engine is a LlamaIndex query engine, not {type(query_engine).__name__}")
-        self._query_engine = query_engine
+        self._behind = query_engine
         realm = cache if isinstance(cache, Realm) else Realm(cache, tenant, namespace)
         self._results = Results(realm, KIND, index_version, response_text, response_of, ttl)
         self._facts = facts_of(query_engine, signature)
         super().__init__(callback_manager=query_engine.callback_manager)
 
-    def _get_prompts(self) -> dict[str, Any]:
-        return dict(self._query_engine._get_prompts())
-
-    def _get_prompt_modules(self) -> dict[str, Any]:
-        return dict(self._query_engine._get_prompt_modules())
-
-    def _update_prompts(self, prompts: dict[str, Any]) -> None:
-        self._query_engine._update_prompts(prompts)
-
-    def facts_for_keys(self) -> str:
-        """What the keys of other caches need to know of it."""
-        return f"{self._facts()} {self._results.state()}"
-
-    def forget(self) -> int:
-        """Erase the answers of the present index version, of this tenant; how many there were."""
-        tenant = self._results.realm.tenant()
-        return 0 if tenant is None else erase(self._results.realm, tenant, self._results.name(self._results.state()))
-
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """What the engine behind retrieves; not looked up: wrap its retriever for that."""
-        return list(self._query_engine.retrieve(query_bundle))
+        return list(self._behind.retrieve(query_bundle))
 
     def synthesize(self, query_bundle: QueryBundle, nodes: list[NodeWithScore], **options: Any) -> Any:
         """What the engine behind makes of these nodes; not looked up."""
-        return self._query_engine.synthesize(query_bundle, nodes, **options)
+        return self._behind.synthesize(query_bundle, nodes, **options)
 
     async def asynthesize(self, query_bundle: QueryBundle, nodes: list[NodeWithScore], **options: Any) -> Any:
         """What the engine behind makes of these nodes; not looked up."""
-        return await self._query_engine.asynthesize(query_bundle, nodes, **options)
+        return await self._behind.asynthesize(query_bundle, nodes, **options)
 
     def _query(self, query_bundle: QueryBundle) -> Any:
         question = self._results.question(self._facts, lambda salt: query_parts(self._results, query_bundle, salt))
-        told = self._results.answer(question, lambda: self._query_engine.query(replace(query_bundle)))
+        told = self._results.answer(question, lambda: self._behind.query(replace(query_bundle)))
         tell("query engine", told)
         return told.value
 
@@ -90,6 +72,6 @@ class CachedQueryEngine(BaseQueryEngine):  # type: ignore[misc]
         question = await in_thread(
             lambda: results.question(self._facts, lambda salt: query_parts(results, query_bundle, salt))
         )
-        told = await results.aanswer(question, lambda: self._query_engine.aquery(replace(query_bundle)))
+        told = await results.aanswer(question, lambda: self._behind.aquery(replace(query_bundle)))
         tell("query engine", told)
         return told.value

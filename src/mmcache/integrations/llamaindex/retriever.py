@@ -12,17 +12,17 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
 from mmcache.integrations.framework.described import described, settings_of
-from mmcache.integrations.framework.held import erase
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import Results, State
 from mmcache.integrations.llamaindex.events import tell
+from mmcache.integrations.llamaindex.fronting import Fronting
 from mmcache.integrations.llamaindex.nodes import query_parts, scored_of, scored_text
 from mmcache.model.errors import SettingsError
 
 KIND = "llamaindex retrieval 1"
 
 
-class CachedRetriever(BaseRetriever):  # type: ignore[misc]
+class CachedRetriever(Fronting, BaseRetriever):  # type: ignore[misc]
     """`retriever`, with a cache in front.
 
     >>> retriever = CachedRetriever(index.as_retriever(), Cache("cache"), index_version="manual 2026-11")
@@ -46,34 +46,16 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
     ) -> None:
         if not isinstance(retriever, BaseRetriever):
             raise SettingsError(f"retriever is a LlamaIndex retriever, not {type(retriever).__name__}")
-        self._retriever = retriever
+        self._behind = retriever
         realm = cache if isinstance(cache, Realm) else Realm(cache, tenant, namespace)
         self._results = Results(realm, KIND, index_version, scored_text, scored_of, ttl)
         self._facts = facts_of(retriever, signature)
         super().__init__(callback_manager=retriever.callback_manager)
 
-    def _get_prompts(self) -> dict[str, Any]:
-        return dict(self._retriever._get_prompts())
-
-    def _get_prompt_modules(self) -> dict[str, Any]:
-        return dict(self._retriever._get_prompt_modules())
-
-    def _update_prompts(self, prompts: dict[str, Any]) -> None:
-        self._retriever._update_prompts(prompts)
-
-    def facts_for_keys(self) -> str:
-        """What the keys of other caches need to know of it."""
-        return f"{self._facts()} {self._results.state()}"
-
-    def forget(self) -> int:
-        """Erase the results of the present index version, of this tenant; how many there were."""
-        tenant = self._results.realm.tenant()
-        return 0 if tenant is None else erase(self._results.realm, tenant, self._results.name(self._results.state()))
-
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         question = self._results.question(self._facts, lambda salt: query_parts(self._results, query_bundle, salt))
         # A copy: retrievers write the embedding into the query, which would be another one when it is asked again.
-        told = self._results.answer(question, lambda: self._retriever.retrieve(replace(query_bundle)))
+        told = self._results.answer(question, lambda: self._behind.retrieve(replace(query_bundle)))
         tell("retriever", told)
         found: list[NodeWithScore] = told.value
         return found
@@ -83,7 +65,7 @@ class CachedRetriever(BaseRetriever):  # type: ignore[misc]
         question = await in_thread(
             lambda: results.question(self._facts, lambda salt: query_parts(results, query_bundle, salt))
         )
-        told = await results.aanswer(question, lambda: self._retriever.aretrieve(replace(query_bundle)))
+        told = await results.aanswer(question, lambda: self._behind.aretrieve(replace(query_bundle)))
         tell("retriever", told)
         found: list[NodeWithScore] = told.value
         return found
