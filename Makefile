@@ -51,7 +51,7 @@ PUBLIC := mmcache mmcache.settings mmcache.rows mmcache.rollout mmcache.snapshot
 	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs likeness calibration)) \
 	$(addprefix mmcache.semantic.,meaning prompt settings alias stream report openai judge) \
 	mmcache.tiers.valkey mmcache.tiers.valkey.editions mmcache.near.hamming mmcache.near.vectors mmcache.keys.ushash mmcache.retrieval mmcache.fused mmcache.keys.drift \
-	$(addprefix mmcache.integrations.,llamaindex langchain haystack ragflow transformers vllm) mmcache.server.config \
+	$(addprefix mmcache.integrations.,llamaindex langchain haystack ragflow transformers) mmcache.server.config \
 	$(addprefix mmcache.testing.,clock frames strategies tier_contract codec_contract policy_contract decider_contracts)
 
 docs: $(VENV)/.test-ready  ## the API reference, into build/docs
