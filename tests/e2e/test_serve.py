@@ -169,6 +169,25 @@ def test_a_stream_under_way_is_finished_before_the_end(upstream: tuple[Upstream,
         assert proxy.process.wait(20) == 0
 
 
+def test_it_ends_also_where_nobody_reads_its_log(upstream: tuple[Upstream, str], tmp_path: Path) -> None:
+    _, behind = upstream
+    command = [sys.executable, "-m", "mmcache.cli", "serve", "--port", "0", "--json", "--upstream", behind]
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=writing, text=True, env=os.environ | {"MMCACHE_ROOT": str(tmp_path)}
+    ) as process:
+        os.close(writing)
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        os.close(reading)
+        try:
+            assert httpx.get(f"{told['address']}/healthz").status_code == 200
+            process.terminate()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
 def test_an_end_that_takes_too_long_is_cut(upstream: tuple[Upstream, str], tmp_path: Path) -> None:
     app, behind = upstream
 

@@ -205,9 +205,9 @@ def run(
         loop = asyncio.get_running_loop()
 
         def end() -> None:
-            frame.drain()
             server.force_exit = server.should_exit  # the second time, at once
             server.should_exit = True
+            frame.drain()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)

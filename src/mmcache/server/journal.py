@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -88,4 +89,5 @@ def _plain(when: float, what: str, facts: dict[str, Any]) -> str:
 
 
 def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # where nobody reads the log any more, requests and the end must go on
+        print(line, file=sys.stderr, flush=True)

@@ -111,7 +111,12 @@ class _File:
     def _from_environment(self, key: str, name: Any) -> str:
         if not isinstance(name, str):
             raise SettingsError(f"{self.place(key)}: {key} is the name of an environment variable, in quotes")
-        value = from_environment(name)
+        try:
+            value = from_environment(name)
+        except SettingsError:  # what stands there may be the secret itself, and this may be logged
+            raise SettingsError(
+                f"{self.place(key)}: {key} is the name of an environment variable, and none is called so"
+            ) from None
         if len(value) < SHORTEST_TOKEN:
             raise SettingsError(f"{self.place(key)}: ${name} holds less than {SHORTEST_TOKEN} characters")
         return value

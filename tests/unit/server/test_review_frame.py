@@ -22,6 +22,7 @@ from mmcache.server import asgi, authority, drain, upstream_http
 from mmcache.server.asgi import Send
 from mmcache.server.config import TrustRules
 from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
+from mmcache.server.journal import Journal
 from mmcache.server.settings_file import read
 
 ALWAYS = TrustRules(authority_seconds=1e-9)
@@ -280,3 +281,15 @@ def test_an_answer_whose_client_has_gone_before_its_head_is_closed(proxied: Call
 def test_an_empty_key_has_no_tenant(proxied: Callable[..., World]) -> None:
     with pytest.raises(ProxyError):
         proxied().frame.live.tenants.of_key("")
+
+
+def test_a_log_that_nobody_reads_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError
+
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Broken())
+    Journal().say("draining")
