@@ -23,6 +23,7 @@ from mmcache.codecs.pipeline import choose
 from mmcache.guard import NetBenefit
 from mmcache.integrations.transformers.aside import REASONS, Aside
 from mmcache.integrations.transformers.call import Run, Wanted
+from mmcache.integrations.transformers.code import code_of
 from mmcache.integrations.transformers.layouts import Layout, Picture
 from mmcache.integrations.transformers.swap import DOORS, swapped
 from mmcache.integrations.transformers.towers import find
@@ -192,13 +193,14 @@ class CachedTower:
         if check:
             check_signable(tower)
         found = Signature.of(tower) if self._given is None else self._given
+        code = code_of(tower) if check else ""
         devices = sorted({str(p.device) for p in tower.parameters() if not p.is_meta})
         self._device = torch.device(devices[0]) if len(devices) == 1 else None
         kind = "+".join(sorted({name.partition(":")[0] for name in devices}))
         self._signature = replace(
             found,
             modality="image",
-            function=" ".join(filter(None, (_FORMAT, self._layout.name, found.function, self._mark))),
+            function=" ".join(filter(None, (_FORMAT, self._layout.name, found.function, code, self._mark))),
             device=f"{found.device} {kind} torch-{torch.__version__}".strip(),
         )
         self._watch = Watch(tower)

@@ -12,22 +12,29 @@ from torch import nn
 
 DOORS: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
 """Tower → its `CachedTower`. Not an attribute of the tower, or copies of it would have it too."""
+PLAIN = "_mmcache_plain"
+"""Of a class made here: the class that it stands for."""
+
+
+def plain_class(module: nn.Module) -> Any:
+    """The class of `module`, whether it is cached or not."""
+    kind = type(module)
+    return kind.__dict__.get(PLAIN, kind)
 
 
 @functools.cache
 def swapped(cls: Any) -> Any:
     """The subclass of `cls` whose `forward` goes through the door of its instance, if it has one."""
-    plain = cls.forward
 
-    @functools.wraps(plain)
+    @functools.wraps(cls.forward)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         # First: inside of a tracer nothing else may be looked at.
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return plain(self, *args, **kwargs)
+            return cls.forward(self, *args, **kwargs)  # as it is now: it may have been patched
         door = DOORS.get(self)
         if door is None:
-            return plain(self, *args, **kwargs)
-        call = door._own if door._own is not None else functools.partial(plain, self)
+            return cls.forward(self, *args, **kwargs)
+        call = door._own if door._own is not None else functools.partial(cls.forward, self)
         return door.forward(self, call, args, kwargs)
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
@@ -41,6 +48,7 @@ def swapped(cls: Any) -> Any:
         {
             "forward": forward,
             "__reduce_ex__": reduce,
+            PLAIN: cls,
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from mmcache.integrations.transformers.aside import Aside
+from mmcache.integrations.transformers.code import attention
+from mmcache.integrations.transformers.swap import plain_class
 from mmcache.model.errors import UnversionedModelError
 
 SAMPLES = 8
 """Numbers of each tensor that are compared at every call, evenly spread."""
-_ADAPTERS = ("merged_adapters", "_active_adapter", "_disable_adapters", "scaling")
-"""What an adapter's layer changes without touching a tensor."""
-_PLAIN = frozenset((bool, int, float, str))
+_ADAPTERS = frozenset(("_active_adapter", "_disable_adapters"))
+"""What an adapter's layer changes under a private name without touching a tensor."""
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 _OURS = "transformers.utils.output_capturing"
 """Hooks that transformers itself installs, to note hidden states."""
+_BASE = frozenset(vars(nn.Module()))
+"""Attributes that every module has; what counts of them is looked at by name."""
+_LOOKED_INTO = (list, tuple, set, frozenset, dict, torch.Tensor, nn.Module)
+_NESTED = 3
+"""Lists and dicts in attributes are compared so deep; what lies deeper is told by its identity."""
 _HIDDEN = ("torch.ao.", "torch.nn.quantized", "torch.nn.intrinsic.quantized")
 """Modules whose weights are neither parameters nor buffers."""
 
@@ -34,7 +42,7 @@ class Watch:
     def __init__(self, tower: nn.Module) -> None:
         things, self._seen = _survey(tower)
         self._gone = False  # else another object could have taken the place, and the id, of one of them
-        self._refs = [weakref.ref(thing, self._lost) for thing in things]
+        self._refs = [_reference(thing, self._lost) for thing in things]
         self._config = copy.deepcopy(_config(tower))
         self._views = _views(things)
         self._values = _values(self._views)
@@ -84,7 +92,7 @@ def numerics(tower: nn.Module, device: str) -> dict[str, Any]:
     """What changes numbers besides weights and arguments: precision switches, and how attention is computed."""
     found: dict[str, Any] = {
         "matmul": torch.get_float32_matmul_precision(),
-        "attention": str(getattr(getattr(tower, "config", None), "_attn_implementation", "")),
+        "attention": attention(tower),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if torch.is_autocast_enabled(device):
@@ -117,21 +125,58 @@ def _modules(tower: nn.Module) -> list[nn.Module]:
 
 def _survey(tower: nn.Module) -> tuple[list[Any], list[Any]]:
     """All modules and their tensors; and who they are, version counters and addresses of tensors, and of modules what
-    may be swapped or switched. Tensors without data (weights that are elsewhere between calls) are left out."""
+    may be swapped or switched: class, code and attributes. Tensors without data (weights that are elsewhere between
+    calls) are left out."""
+    modules = _modules(tower)
     things: list[Any] = []
     seen: list[Any] = []
-    for module in _modules(tower):
-        own = module.__dict__
+    foreign: dict[type, bool] = {}  # of transformers, private names only say how a module was made
+    for module in modules:  # grows by what is held in plain lists
+        own, kind = module.__dict__, plain_class(module)
         things.append(module)
-        seen += (id(module), id(own.get("forward")))
-        seen += [repr(own[name]) for name in _ADAPTERS if name in own]
-        seen += [value for name, value in own.items() if type(value) in _PLAIN and name[0] != "_"]  # eps, scales…
+        seen.append(id(module))
+        if kind not in foreign:
+            foreign[kind] = not kind.__module__.startswith("transformers.")
+            seen.append(kind.forward)
+        seen.append(kind)
+        private = foreign[kind]
+        for name, value in own.items():
+            if name not in _BASE and (private or name[0] != "_" or name in _ADAPTERS):
+                seen.append(value if type(value) in _PLAIN else _told(value, things, modules, 0))  # eps, scales…
         for held in (own["_parameters"], own["_buffers"]):
             for name, tensor in held.items():
                 if tensor is not None and not tensor.is_meta:
                     things.append(tensor)
                     seen += (name, id(tensor), _version(tensor), _address(tensor))
     return things, seen
+
+
+def _told(value: Any, things: list[Any], modules: list[nn.Module], depth: int) -> Any:
+    """Who an attribute's value is. What must stay alive for that joins `things`; modules that torch does not see join
+    `modules`."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, _LOOKED_INTO):
+        if isinstance(value, torch.Tensor):
+            things.append(value)
+            return id(value), _version(value), _address(value)
+        if isinstance(value, nn.Module):
+            if all(value is not known for known in modules):
+                modules += _modules(value)
+            return id(value)
+        if depth < _NESTED:
+            parts = [*value, *value.values()] if isinstance(value, dict) else value
+            return [_told(each, things, modules, depth + 1) for each in parts]
+    things.append(value)
+    return id(value)
+
+
+def _reference(thing: Any, lost: Callable[[Any], None]) -> Any:
+    """Weak where that can be."""
+    try:
+        return weakref.ref(thing, lost)
+    except TypeError:
+        return thing
 
 
 def _version(tensor: torch.Tensor) -> int:
