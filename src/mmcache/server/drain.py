@@ -32,6 +32,7 @@ IDLE_SECONDS = 75
 STALLED_SECONDS = 60.0
 """A client that takes nothing for this long, though there is something, holds nothing any more."""
 BACKLOG = 2048
+_WITH_BODY = frozenset({b"content-length", b"transfer-encoding"})
 _SMALL = 32 << 10
 """A body that is cheaper to copy than to write by itself."""
 
@@ -76,7 +77,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         self._in_head, self._since = False, None
         if self.parser.get_http_version() not in ("1.0", "1.1"):
             raise ValueError("HTTP/1.0 and HTTP/1.1 are spoken here")
+        if self.parser.should_upgrade() and any(name in _WITH_BODY for name, _ in self.headers):
+            raise ValueError("the parser would lose the body: HTTP/1.1 is spoken here, and nothing else")
         super().on_headers_complete()
+        if self.parser.should_upgrade():  # it reads nothing more
+            self.cycle.keep_alive = False
         # What comes behind a body in chunks must not join those that the application reads.
         self.headers: list[tuple[bytes, bytes]] = []
         if self.scope["method"] != "HEAD":

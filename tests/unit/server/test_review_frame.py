@@ -293,3 +293,15 @@ def test_a_log_that_nobody_reads_fails_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("sys.stderr", Broken())
     Journal().say("draining")
+
+
+@pytest.mark.parametrize("kind", [b"h2c", b"websocket"])
+@pytest.mark.parametrize("target", [b"/v1/echo", b"/v1/files"])
+def test_an_upgrade_loses_no_body_and_no_connection(proxied: Callable[..., World], kind: bytes, target: bytes) -> None:
+    """Java's client asks for HTTP/2 with its first request, also where that has a body."""
+    world = proxied()
+    asked = (KEYED, b"upgrade: " + kind, b"connection: upgrade, http2-settings", b"http2-settings: x")
+    assert talk(world, post(*asked, LENGTH, target=target, close=False)).startswith(b"HTTP/1.1 400")
+    assert world.upstream.asked == []
+    found = talk(world, b"GET /v1/files HTTP/1.1\r\nhost: a\r\n" + b"\r\n".join(asked) + b"\r\n\r\n")
+    assert found.startswith(b"HTTP/1.1 200" if kind == b"h2c" else b"HTTP/1.1 501")
