@@ -62,6 +62,14 @@ PAIRS = {
     "constants of a class": (
         written("class E:\n    prefix = 'query: '", "E")(), written("class E:\n    prefix = 'passage: '", "E")(),
     ),
+    "constants that a method reads": (
+        written("P = 'query: '\nclass E:\n    def f(self, t): return P + t", "E")(),
+        written("P = 'passage: '\nclass E:\n    def f(self, t): return P + t", "E")(),
+    ),
+    "functions that a method calls": (
+        written("def g(t): return t + '1'\nclass E:\n    def f(self, t): return g(t)", "E")(),
+        written("def g(t): return t + '2'\nclass E:\n    def f(self, t): return g(t)", "E")(),
+    ),
     "classes as values": (
         Held(written("class E:\n    def f(self): return 1", "E")),
         Held(written("class E:\n    def f(self): return 2", "E")),

@@ -36,8 +36,10 @@ def release(module: str) -> str:
 
 
 def written(kind: type[Any]) -> str:
-    """The code and constants of a class that is of no distribution: somebody's own, edited without a new version."""
-    parts = [part for one in kind.__mro__ if _is_own(one.__module__) for part in (_code(one), *_constants(one))]
+    """The code of a class that is of no distribution, and the constants that it reads: somebody's own, which is edited
+    without a new version."""
+    own = [one for one in kind.__mro__ if _is_own(one.__module__)]
+    parts = [part for one in own for part in (_code(one), *_constants(one), *_read(one))]
     return blake3("|".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16] if any(parts) else ""
 
 
@@ -69,14 +71,26 @@ def _names(code: CodeType) -> set[str]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _code(kind: type[Any]) -> str:
-    codes = []
+def _functions(kind: Any) -> list[tuple[str, FunctionType]]:
+    found = []
     for name, held in sorted(vars(kind).items()):
         function = getattr(held, "__func__", getattr(held, "fget", held))
-        code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-        if isinstance(code, CodeType):
-            codes.append(f"{name}:{code_digest(code)}")
-    return "|".join(codes)
+        function = inspect.unwrap(function) if callable(function) else function
+        if isinstance(function, FunctionType):
+            found.append((name, function))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _code(kind: Any) -> str:
+    return "|".join(f"{name}:{code_digest(function.__code__)}" for name, function in _functions(kind))
+
+
+def _read(kind: type[Any]) -> list[str]:
+    """Constants of the module that methods read, and the code of functions that they call, so far and no further."""
+    told = [pair for _, function in _functions(kind) for pair in reads(function)]
+    codes = [(name, code_digest(value.__code__)) for name, value in told if isinstance(value, FunctionType)]
+    return [f"{name}={_text(value)}" for name, value in [*codes, *((n, v) for n, v in told if is_constant(v))]]
 
 
 def _constants(kind: type[Any]) -> list[str]:

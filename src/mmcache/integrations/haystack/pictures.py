@@ -10,7 +10,9 @@ from typing import Any
 from haystack import Document
 from haystack.dataclasses import ByteStream
 
-_SIGNS = {b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"BM": "bmp", b"RIFF": "webp", b"II*\0": "tiff"}
+_SIGNS = {
+    b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"BM": "bmp", b"RIFF": "webp", b"II*\0": "tiff",
+}  # fmt: skip
 _PNG = {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
 
 
@@ -40,15 +42,7 @@ def embedded_picture(embedder: Any, picture: Any, file_field: str | None) -> Any
 
 def _mime_type(encoded: bytes) -> str:
     """By its first bytes; what is none of these is no picture that embedders commonly take."""
-    signs = {
-        b"\x89PNG": "png",
-        b"\xff\xd8\xff": "jpeg",
-        b"GIF8": "gif",
-        b"BM": "bmp",
-        b"RIFF": "webp",
-        b"II*\0": "tiff",
-    }
-    return "image/" + next((kind for sign, kind in signs.items() if encoded.startswith(sign)), "png")
+    return "image/" + next((kind for sign, kind in _SIGNS.items() if encoded.startswith(sign)), "png")
 
 
 def _first(embedder: Any, document: Any) -> Any:
