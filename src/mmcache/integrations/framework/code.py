@@ -86,7 +86,7 @@ def _code(kind: Any) -> str:
     return "|".join(f"{name}:{code_digest(function.__code__)}" for name, function in _functions(kind))
 
 
-def _read(kind: type[Any]) -> list[str]:
+def _read(kind: Any) -> list[str]:
     """Constants of the module that methods read, and the code of functions that they call, so far and no further."""
     told = [pair for _, function in _functions(kind) for pair in reads(function)]
     codes = [(name, code_digest(value.__code__)) for name, value in told if isinstance(value, FunctionType)]
