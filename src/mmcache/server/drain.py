@@ -126,10 +126,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
         if self._unread is not None:
             unread = self.transport.get_write_buffer_size()
             if unread == self._unread:
-                return self.transport.abort()  # to close it would wait for ever
+                self.transport.abort()  # to close it would wait for ever
+                return
             self._unread = unread
             self._look = self.loop.call_later(STALLED_SECONDS, self._check)
-            return None
+            return
         if self._since is not None:
             left = self._since + (HEAD_SECONDS if self._in_head else IDLE_SECONDS) - self.loop.time()
         if left <= 0:
@@ -138,7 +139,6 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # untyped
             self.transport.close()
             left = STALLED_SECONDS
         self._look = self.loop.call_later(max(left, 0.01), self._check)
-        return None
 
     def _refuse(self, status: bytes) -> None:
         self.transport.write(b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status)

@@ -44,6 +44,21 @@ _PART: Schema = {
     ]
 }
 _CONTENT: Schema = {"oneOf": [_TEXT, {"type": "array", "items": _PART, "minItems": 1}]}
+_INPUT_PART: Schema = {
+    "oneOf": [
+        {
+            "type": "object",
+            "required": ["type", "text"],
+            "properties": {"type": {"const": "input_text"}, "text": _TEXT},
+        },
+        {
+            "type": "object",
+            "required": ["type", "image_url", "detail"],
+            "properties": {"type": {"const": "input_image"}, "image_url": _TEXT, "detail": {"enum": ["auto", "low"]}},
+        },
+    ]
+}
+_INPUT: Schema = {"oneOf": [_TEXT, {"type": "array", "items": _INPUT_PART, "minItems": 1}]}
 _SAMPLING: dict[str, Schema] = {
     "temperature": {"type": "number", "minimum": 0, "maximum": 2},
     "top_p": {"type": "number", "minimum": 0, "maximum": 1},
@@ -60,7 +75,20 @@ def _json(schema: Schema) -> Schema:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
+def _form(**more: Schema) -> Schema:
+    fields: dict[str, Schema] = {
+        "file": {"type": "string", "format": "binary"}, "model": _MODEL, "prompt": _TEXT,
+        "response_format": {"enum": ["json", "text", "srt", "verbose_json", "vtt"]},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+    }  # fmt: skip
+    return {
+        "required": True,
+        "content": {"multipart/form-data": {"schema": _object(["file", "model"], **fields, **more)}},
+    }
+
+
 _MESSAGE = _object(["role", "content"], role={"enum": ["system", "user", "assistant"]}, content=_CONTENT)
+_ASKED = _object(["role", "content"], role={"enum": ["system", "developer", "user"]}, content=_INPUT)
 _RERANK = _object(
     ["model", "query", "documents"],
     model=_MODEL,
@@ -71,54 +99,44 @@ _RERANK = _object(
 _SCORE = _object(
     ["model", "text_1", "text_2"], model=_MODEL, text_1={"oneOf": [_TEXT, _TEXTS]}, text_2={"oneOf": [_TEXT, _TEXTS]}
 )
-BODIES: dict[str, Schema] = {
-    "/v1/embeddings": _json(
-        _object(
-            ["model", "input"],
-            model=_MODEL,
-            input={"oneOf": [_TEXT, _TEXTS, _TOKENS, {"type": "array", "items": _TOKENS, "minItems": 1}]},
-            encoding_format={"enum": ["float", "base64"]},
-            dimensions={"type": "integer", "minimum": 1},
-            user=_TEXT,
-        )
-    ),
-    "/v1/chat/completions": _json(
-        _object(
-            ["model", "messages"],
-            model=_MODEL,
-            messages={"type": "array", "items": _MESSAGE, "minItems": 1},
-            max_tokens={"type": "integer", "minimum": 1},
-            n={"type": "integer", "minimum": 1},
-            **_SAMPLING,
-        )
-    ),
-    "/v1/responses": _json(
-        _object(
-            ["model", "input"],
-            model=_MODEL,
-            input={"oneOf": [_TEXT, {"type": "array", "items": _MESSAGE, "minItems": 1}]},
-            instructions=_TEXT,
-            store={"type": "boolean"},
-            **_SAMPLING,
-        )
-    ),
-    "/v1/audio/transcriptions": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": _object(
-                    ["file", "model"],
-                    file={"type": "string", "format": "binary"},
-                    model=_MODEL,
-                    language=_TEXT,
-                    prompt=_TEXT,
-                    response_format={"enum": ["json", "text", "srt", "verbose_json", "vtt"]},
-                    temperature={"type": "number", "minimum": 0, "maximum": 1},
-                )
-            }
-        },
-    },
-}
+BODIES: dict[str, Schema] = (
+    {
+        "/v1/embeddings": _json(
+            _object(
+                ["model", "input"],
+                model=_MODEL,
+                input={"oneOf": [_TEXT, _TEXTS, _TOKENS, {"type": "array", "items": _TOKENS, "minItems": 1}]},
+                encoding_format={"enum": ["float", "base64"]},
+                dimensions={"type": "integer", "minimum": 1},
+                user=_TEXT,
+            )
+        ),
+        "/v1/chat/completions": _json(
+            _object(
+                ["model", "messages"],
+                model=_MODEL,
+                messages={"type": "array", "items": _MESSAGE, "minItems": 1},
+                max_tokens={"type": "integer", "minimum": 1},
+                n={"type": "integer", "minimum": 1},
+                **_SAMPLING,
+            )
+        ),
+        "/v1/responses": _json(
+            _object(
+                ["model", "input"],
+                model=_MODEL,
+                input={"oneOf": [_TEXT, {"type": "array", "items": _ASKED, "minItems": 1}]},
+                instructions=_TEXT,
+                store={"type": "boolean"},
+                **_SAMPLING,
+            )
+        ),
+        "/v1/audio/transcriptions": _form(language=_TEXT),
+        "/v1/audio/translations": _form(),
+    }
+    | {path: _json(_RERANK) for path in ("/rerank", "/v1/rerank", "/v2/rerank")}
+    | {path: _json(_SCORE) for path in ("/score", "/v1/score")}
+)
 """Of requests; further fields are allowed, as servers have many of their own."""
 
 _ERROR = _object(["error"], error=_object(["message", "type", "code"], message=_TEXT, type=_TEXT, code={}))
@@ -169,11 +187,10 @@ def document(routes: Mapping[tuple[str, str], Route]) -> dict[str, Any]:
     """OpenAPI 3.1 of `routes` and of the proxy's own paths."""
     paths: dict[str, Schema] = {}
     for method, path in sorted(routes):
-        rerank = _json(_SCORE if path.endswith("score") else _RERANK)
         paths.setdefault(path, {})[method.lower()] = {
             "summary": f"{path} of the upstream, cached",
             "security": [{"key": []}],
-            "requestBody": BODIES.get(path, rerank),
+            "requestBody": BODIES.get(path, _json({"type": "object"})),
             "responses": _answers(400, 401, 403, 413, 415, 422, 429, 500, 502, 503, 504),
         }
     return {
