@@ -34,6 +34,8 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     """Those that describe the answer, not the exchange."""
     body: bytes
     """Whole; of a stream its events, each of which ends with an empty line."""
+    request: bytes = b""
+    """16 bytes: the digest of the very request that it answers."""
 
     def to_bytes(self) -> bytes:
         """What a cache keeps."""

@@ -128,7 +128,9 @@ def _outer_flaw(status: int, headers: Headers, size: int) -> str:
 
 
 def _stored(wanted: Wanted, took: float, tokens: int, headers: Headers, body: bytes) -> Stored:
-    return Stored(VERSION, wanted.proxy.cache.clock.wall(), took, tokens, kept_headers(headers), body)
+    return Stored(
+        VERSION, wanted.proxy.cache.clock.wall(), took, tokens, kept_headers(headers), body, wanted.key.digest
+    )
 
 
 async def streamed(wanted: Wanted, call: Call, ended: Callable[[Recorder, Stored | None], Awaitable[None]]) -> None:

@@ -69,6 +69,9 @@ async def meant(
     """The answer: stored for this prompt, or for one that is trusted to be answered alike, or computed; None where the
     cache cannot tell, for it cannot decode a picture, say, and nothing was computed.
 
+    `Cache.ask` takes for the same prompt what a server might tell apart: other forms of a text in Unicode, files of
+    equal pixels, a text and a list of it. Nothing has been learned of these, so such an answer is None here, too.
+
     fresh: compute it, whatever is stored. Raises what `compute` raises.
     """
     told: Told | None = None
@@ -102,5 +105,7 @@ async def meant(
     if stored is None:
         return told
     near = reply.source == "near" and reply.decision is not None
+    if not near and stored.request != wanted.key.digest:
+        return None
     details = {"near": f"{reply.decision.confidence:.4f}"} if near and reply.decision is not None else {}
     return Told(200, stored.headers, stored.body, "", stored, details, computed=False)

@@ -104,11 +104,15 @@ class Reuse:
     # Asking ---------------------------------------------------------------------------------------------------------
 
     async def _meant(self, wanted: Wanted) -> Answered | None:
-        """An answer by meaning; None where only the very same request may be answered alike."""
-        wants = wanted.asked.directives
+        """The very answer, or one by meaning; None where only the very same request may be answered alike."""
+        wants, cache, ttl = wanted.asked.directives, wanted.proxy.cache, wanted.asked.rules.ttl_seconds
         prompt = None if check_due(wanted.asked, wanted.proxy) else await meant.prompt(wanted)
         if prompt is None:
             return None
+        if not wants.no_cache and (held := (await look_up(cache, wanted.key, misses=False)).stored) is not None:
+            old = age(cache, held)
+            if wants.max_age is None or old <= wants.max_age:
+                return _hit(wanted, held, old)
         signature = signed(wanted.proxy.settings, self._dialect.path, "meant", wanted.found.model)
 
         async def run(call: Call) -> None:
@@ -132,6 +136,8 @@ class Reuse:
                 await compute()
             else:
                 call.tell(told)
+                if told.computed and told.stored is not None:
+                    await keep(cache, wanted.key, told.stored, ttl)
 
         alone = wants.no_cache or wants.only_if_cached or wants.max_age is not None
         return await _asked(wanted, None if alone else (wanted.key, "meant"), run, "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from mmcache.lookup import Lookup
 from mmcache.model.errors import CorruptFrameError, MMCacheError
 from mmcache.model.event import Failed, MissReason
 from mmcache.model.key import Key
@@ -29,14 +30,14 @@ class Found:
     reason: MissReason | str = ""
 
 
-async def look_up(cache: Cache, key: Key) -> Found:
-    """What is stored. What cannot be read is not there."""
+async def look_up(cache: Cache, key: Key, *, misses: bool = True) -> Found:
+    """What is stored. What cannot be read is not there. misses: whether one counts; else it is looked for elsewhere."""
     try:
         raw = cache.peek(key)
         reason = MissReason.ABSENT
         if raw is None:
-            look_up = partial(cache.answers.look_up, [key])
-            look = (await asyncio.to_thread(look_up) if cache.below.tiers else look_up())[0]
+            find = partial(_find, cache, key, misses)
+            look = await asyncio.to_thread(find) if cache.below.tiers else find()
             raw, reason = look.make() if look.make is not None else None, look.reason
         return Found(None, reason) if raw is None else Found(Stored.from_bytes(raw))
     except CorruptFrameError as error:
@@ -45,6 +46,13 @@ async def look_up(cache: Cache, key: Key) -> Found:
     except MMCacheError as error:
         cache.events.emit(Failed("server", f"not looked up: {error}", key))
         return Found(None, MissReason.TIER_DOWN)
+
+
+def _find(cache: Cache, key: Key, misses: bool) -> Lookup:
+    if misses:
+        return cache.answers.look_up([key])[0]
+    look = cache.answers.find(key)
+    return look if look.make is None else cache.answers.count(key, look)
 
 
 async def keep(cache: Cache, key: Key, stored: Stored, ttl: float | None) -> None:

@@ -23,7 +23,7 @@ ONE, OTHER, THIRD = WORDINGS["animal"]
 NEAR = RouteRules(semantic_max_error=0.1)
 
 
-def about(text: str, system: str = "Be short.", **changes: Any) -> dict[str, Any]:
+def about(text: Any, system: str = "Be short.", **changes: Any) -> dict[str, Any]:
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
     return CHAT | {"messages": messages} | changes
 
@@ -118,3 +118,43 @@ def test_one_promise_for_all_routes() -> None:
     assert found is not None
     assert found.max_error == 0.02
     assert (semantic_for(settings(a=0.5)) or semantic()).max_error == 0.2
+
+
+def pictured(save: str, **options: Any) -> dict[str, Any]:
+    """A question about one picture, in a file of that format."""
+    picture = Image.linear_gradient("L").resize((24, 24)).convert("RGB")
+    file = io.BytesIO()
+    picture.save(file, save, **options)
+    url = f"data:image/{save.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    told = [{"type": "text", "text": ONE}, {"type": "image_url", "image_url": {"url": url}}]
+    return CHAT | {"messages": [{"role": "user", "content": told}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pictured("PNG"), pictured("WEBP", lossless=True)),
+        (pictured("PNG"), pictured("TIFF")),
+        (about(ONE), about([{"type": "text", "text": ONE}])),
+        (about("what col\u00f6r?"), about("what colo\u0308r?")),
+    ],
+    ids=["webp", "tiff", "list", "unicode"],
+)  # fmt: skip
+async def test_what_a_server_might_tell_apart_is_not_the_very_same(
+    world: World, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    world.upstream.reply = lambda: whole(completion(f"Answer {world.upstream.calls}."))
+    answers = []
+    for asked in (first, second, first, second):
+        outcome, body = (found := await world.ask(asked, rules=NEAR)).verdict.outcome, found.body
+        await world.idle()
+        answers.append((outcome, body))
+    assert [outcome for outcome, _ in answers] == ["miss", "miss", "hit", "hit"]
+    assert answers[0][1] != answers[1][1]
+    assert answers[:2] == [("miss", answers[2][1]), ("miss", answers[3][1])]
+
+
+async def test_other_spellings_of_one_request_hit_here_too(world: World) -> None:
+    await world.read(about(ONE), rules=NEAR)
+    for spelt in ({"n": 1}, {"stop": None}, {"user": "u"}, {"temperature": 0.0}):
+        assert (await world.read(about(ONE, **spelt), rules=NEAR))[0] == "hit"
