@@ -30,12 +30,14 @@ from mmcache.integrations.vllm.counters import MMCacheMetrics, MMCacheStats
 from mmcache.integrations.vllm.leases import Facts, Handover, Leases
 from mmcache.integrations.vllm.options import Options
 from mmcache.integrations.vllm.saving import Saved, Saving
-from mmcache.model.errors import InvalidInputError, MMCacheError
+from mmcache.model.errors import InvalidInputError
 from mmcache.model.key import Key
 
 logger = init_logger(__name__)
 
 LOOKUP_THREADS = 8
+MARK = f"{identity.PRIVATE}mark"
+"""Lies in a worker's encoder cache from its first step on. It is gone when somebody has cleared that: new weights."""
 
 
 @dataclass
@@ -44,18 +46,22 @@ class Step(ECConnectorMetadata):  # type: ignore[misc]
 
     loads: list[Handover] = field(default_factory=list)
     saves: dict[str, Facts] = field(default_factory=dict)
+    generation: int = 0
+    """How often the weights had changed, as far as the scheduler knew."""
 
 
 @dataclass
 class Told(ECConnectorWorkerMetadata):  # type: ignore[misc]
-    """What a worker tells the scheduler: its counts."""
+    """What a worker tells the scheduler: its counts, and whether its weights may be others now."""
 
     counts: dict[str, int]
+    cleared: bool = False
 
     def aggregate(self, other: Told) -> Told:
         """The sum of two workers'."""
         names = self.counts | other.counts
-        return Told({name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in names})
+        sums = {name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in names}
+        return Told(sums, self.cleared or other.cleared)
 
 
 class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
@@ -70,6 +76,7 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
         self._cache = caches.acquire(self._options)
         self._open = True
         self._step = Step()
+        self._generation = 0
         self._saving: Saving | None = None
         self._executor: ThreadPoolExecutor | None = None
         if role == ECConnectorRole.SCHEDULER:
@@ -81,9 +88,11 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             self._leases = Leases(self._find, self._executor, self._options.lookup_seconds)
             self._lacking: set[str] = set()
             self._adapters: dict[tuple[int, str, str], str | None] = {}
-        elif self.is_producer:
-            self._saving = Saving(self._store, self._options.backlog_bytes)
-            self._began = time.perf_counter()
+        else:
+            self._marked = self._cleared = self._stale = False
+            if self.is_producer:
+                self._saving = Saving(self._store, self._options.backlog_bytes)
+                self._began = time.perf_counter()
 
     # Scheduler: who is it -------------------------------------------------------------------------------------------
 
@@ -96,9 +105,10 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             item.identifier = self._name(request, index, item)
 
     def _name(self, request: Any, index: int, item: Any) -> str:
-        data = None if item.data is None else item.data.get_data()
-        lora = self._adapter(request.lora_request)
+        data = None
         try:
+            data = None if item.data is None else item.data.get_data()
+            lora = self._adapter(request.lora_request)
             if lora is None:
                 raise InvalidInputError("the files of its adapter cannot be read")
             signature = replace(self._signature, modality=item.modality, lora=lora)
@@ -106,32 +116,35 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             tenant = identity.tenant_of(self._options.tenant, request.cache_salt, base.salt)
             scope = self._cache.scopes.of(signature, tenant, caches.NAMESPACE)
             found = identity.identify(item.modality, data, scope.salt)
-        except InvalidInputError as error:
+            name = identity.name_of(Key(scope.digest, found.digest))
+            dtype = str(self._config.model_config.dtype).removeprefix("torch.")
+            expected = outputs.Expected(item.modality, request.get_num_encoder_embeds(index), dtype, found.sizes)
+            self._leases.open(name, Facts(signature, tenant, expected), request.request_id, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - raised in here, anything would end the engine
             self._count("private")
-            if not identity.encodable(data):
+            if item.data is None or (data is not None and not identity.encodable(data)):
                 self._lacking.add(request.request_id)
             logger.warning_once("mmcache: a %s is not shared: %s", item.modality, error)
             return identity.PRIVATE + secrets.token_hex(16)
-        name = identity.name_of(Key(scope.digest, found.digest))
-        dtype = str(self._config.model_config.dtype).removeprefix("torch.")
-        expected = outputs.Expected(item.modality, request.get_num_encoder_embeds(index), dtype, found.sizes)
-        self._leases.open(name, Facts(signature, tenant, expected), request.request_id, time.monotonic())
         return name
 
     def _adapter(self, request: Any) -> str | None:
-        """An adapter is digested when it is first used, as the engine reads it then."""
+        """What its adapter does to the encoder; None = it cannot be told. The engine has read the files when it first
+        met them and may read them again when it likes: once they have changed, nobody knows which ones it has."""
         if request is None:
             return ""
         known = (request.lora_int_id, request.lora_name, request.lora_path)
-        if known not in self._adapters or request.load_inplace:
-            self._adapters[known] = engine.adapter(self._config, request)
-        return self._adapters[known]
+        found = engine.adapter(self._config, request)
+        if request.load_inplace:
+            self._adapters[known] = found
+        return found if self._adapters.setdefault(known, found) == found else None
 
     def weights_changed(self) -> None:
         """The engine's weights are others now, and nobody can say which: what was stored is not found any more, and
         what is stored from now on is found by this engine only, until its next change."""
         version = f"{self._signature.model_version} changed-{secrets.token_hex(16)}"
         self._signature = replace(self._signature, model_version=version)
+        self._generation += 1
         self._leases.forget()
 
     # Scheduler: is it there -----------------------------------------------------------------------------------------
@@ -141,16 +154,16 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
         key = identity.key_of(name)
         if key is None:
             return None
+        widths = self._config.ec_transfer_config.mm_encoder_output_widths
         try:
             value = self._cache.get(key)
-        except (MMCacheError, OSError) as error:
+            if value is None:
+                return None
+            found = outputs.unpack(value, facts.expected, width=widths.get(facts.expected.modality))
+        except Exception as error:  # noqa: BLE001 - raised in here, anything would end the engine
             self._count("failed")
             logger.warning_once("mmcache: a lookup failed: %s", error)
             return None
-        if value is None:
-            return None
-        widths = self._config.ec_transfer_config.mm_encoder_output_widths
-        found = outputs.unpack(value, facts.expected, width=widths.get(facts.expected.modality))
         if found is None:
             self._count("refused")
         return found
@@ -182,6 +195,7 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
     def build_connector_meta(self, scheduler_output: Any) -> Step:
         """What was decided in this step."""
         step, self._step = self._step, Step()
+        step.generation = self._generation
         return step
 
     def take_unavailable_requests(self) -> set[str]:
@@ -200,18 +214,31 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
     def start_load_caches(self, encoder_cache: dict[str, torch.Tensor], **kwargs: Any) -> None:
         """Put what was handed over into the engine's cache."""
         step = self._get_connector_metadata()
+        self._look_for_mark(encoder_cache, step)
         for name, output in ((load.name, load.output) for load in step.loads):
             if name not in encoder_cache:
                 encoder_cache[name] = outputs.tensor(output, _device())
 
-    def start_save_caches(self, **kwargs: Any) -> None:
+    def _look_for_mark(self, encoder_cache: dict[str, torch.Tensor], step: Step) -> None:
+        """Notice that the weights were loaded anew without the scheduler's knowledge (`reload_weights`). What this step
+        loads was chosen before anybody knew; nothing is stored, and the scheduler is told."""
+        if step.generation != self._generation:
+            self._generation, self._stale = step.generation, False
+        elif self._marked and MARK not in encoder_cache:
+            self._stale = self._cleared = True
+            logger.warning("mmcache: weights were loaded anew; call reset_encoder_cache with it")
+        self._marked = True
+        encoder_cache[MARK] = torch.empty(0)
+
+    def start_save_caches(self, *, encoder_cache: dict[str, torch.Tensor], **kwargs: Any) -> None:
         """A step begins: what it encodes costs the time from here."""
+        self._look_for_mark(encoder_cache, self._get_connector_metadata())
         self._began = time.perf_counter()
 
     def save_caches(self, encoder_cache: dict[str, torch.Tensor], mm_hash: str, **kwargs: Any) -> None:
         """Copy an output that was just made, and have it stored. One of the workers that all have it does."""
         facts = self._get_connector_metadata().saves.get(mm_hash)
-        if facts is None or self._saving is None or not _first():
+        if facts is None or self._saving is None or self._stale or not _first():
             return
         now = time.perf_counter()
         if not self._saving.save(mm_hash, facts, encoder_cache[mm_hash], now - self._began):
@@ -227,7 +254,7 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
                 raise InvalidInputError(f"{saved.name} is no name of this tenant and signature")
             value = outputs.pack(saved.tensor, saved.facts.expected, widen=self._options.at_rest == "int4")
             self._cache.answers.keep(key, value, cost=saved.cost, ttl=None)
-        except (MMCacheError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - raised in here, anything would end storing for good
             self._count("failed")
             logger.warning_once("mmcache: an output was not stored: %s", error)
         else:
@@ -258,13 +285,18 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
     def build_connector_worker_meta(self) -> Told | None:
         """The worker's counts, with the step's results."""
         found = self.get_ec_connector_stats()
-        return None if found is None else Told(found.data)
+        cleared, self._cleared = self._cleared, False
+        return Told({} if found is None else found.data, cleared) if found is not None or cleared else None
 
     def update_connector_output(self, connector_output: Any) -> None:
         """The workers' counts are the scheduler's, too: it is the one that vLLM asks."""
         told = connector_output.ec_connector_worker_meta
-        for name, count in (told.counts if isinstance(told, Told) else {}).items():
+        if not isinstance(told, Told):
+            return
+        for name, count in told.counts.items():
             self._count(name, count)
+        if told.cleared:
+            self.weights_changed()
 
     def get_ec_connector_stats(self) -> MMCacheStats | None:
         """What happened since the last call."""

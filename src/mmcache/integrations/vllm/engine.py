@@ -61,6 +61,7 @@ def sign(config: Any, options: Options, *, engine: str, device: str) -> Signatur
         "model": _config(model.hf_config),
         "processor": _processor(model),
         "trust_remote_code": model.trust_remote_code,
+        "code": str(getattr(model, "model_impl", "")),
     }
     return Signature(
         model_version=_weights(config, options),

@@ -15,6 +15,8 @@ from mmcache.model.signature import Signature
 
 PAUSE_SECONDS = 0.001
 """How long a step waits for lookups under way, so that an idle engine does not spin."""
+MOST_AHEAD = 64
+"""Outputs that are looked up, or held, for requests that wait: a long queue must not fill this process's memory."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Lease:
 
     facts: Facts
     users: set[str] = field(default_factory=set)
+    looked: bool = False
     looking: Future[Output | None] | None = None
     until: float = 0.0
     held: Output | None = None
@@ -58,6 +61,7 @@ class Leases:
 
     def __init__(self, find: Find, executor: Executor | None, patience: float) -> None:
         self._find, self._executor, self._patience = find, executor, patience
+        self._ahead: set[str] = set()
         self._leases: dict[str, Lease] = {}
 
     def open(self, name: str, facts: Facts, request: str, now: float) -> None:
@@ -65,9 +69,21 @@ class Leases:
         lease = self._leases.get(name)
         if lease is None:
             lease = self._leases[name] = Lease(facts)
-            if self._executor is not None:
-                lease.looking, lease.until = self._executor.submit(self._find, name, facts), now + self._patience
         lease.users.add(request)
+        self._look(name, lease, now)
+
+    def _look(self, name: str, lease: Lease, now: float) -> bool:
+        """Start the lookup, where it takes long and was not started yet; False where too many are ahead of it."""
+        if self._executor is None or lease.looked:
+            return True
+        if len(self._ahead) >= MOST_AHEAD:
+            self._ahead = {other for other in self._ahead if (found := self._leases.get(other)) and _holds(found)}
+            if len(self._ahead) >= MOST_AHEAD:
+                return False
+        self._ahead.add(name)
+        lease.looked, lease.until = True, now + self._patience
+        lease.looking = self._executor.submit(self._find, name, lease.facts)
+        return True
 
     def facts(self, name: str) -> Facts | None:
         """What is known of an item that some request needs."""
@@ -76,7 +92,12 @@ class Leases:
 
     def settled(self, names: Iterable[str], now: float) -> bool:
         """Whether no lookup of these is under way that is worth waiting for. Waits a moment itself."""
-        leases = [lease for name in names if (lease := self._leases.get(name)) is not None]
+        leases = []
+        for name in names:
+            if (lease := self._leases.get(name)) is not None:
+                if not self._look(name, lease, now):
+                    return False
+                leases.append(lease)
         busy = [lease.looking for lease in leases if lease.looking is not None and now < lease.until]
         return not busy or not wait(busy, timeout=PAUSE_SECONDS).not_done
 
@@ -111,6 +132,12 @@ class Leases:
     def forget(self) -> None:
         """Nothing that was found or known counts any more."""
         self._leases.clear()
+        self._ahead.clear()
 
     def __len__(self) -> int:
         return len(self._leases)
+
+
+def _holds(lease: Lease) -> bool:
+    """Whether it has, or may soon have, an output in memory."""
+    return lease.looking is not None and not (lease.looking.done() and lease.looking.result() is None)

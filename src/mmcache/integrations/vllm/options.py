@@ -28,7 +28,7 @@ class Options:
     """Whose outputs these are. A request's `cache_salt` makes a tenant of its own below it."""
     at_rest: AtRest = "raw"
     """`raw` gives back every bit. `fp16` halves FP32 outputs and leaves 16-bit ones as they are; `int4` is lossy: each
-    value is off by at most half a step, a seventh of the largest of its channel."""
+    value is off by at most half a step, a fourteenth of the largest of its channel."""
     version: str | None = None
     """Names the weights, where their files cannot be read or should not be hashed."""
     uuids: Uuids = "verify"
