@@ -13,7 +13,7 @@ import numpy as np
 from mmcache import Cache, Signature
 from mmcache.lab.captioner.bleu import bleu4, words
 from mmcache.lab.captioner.gallery import UNSEEN
-from mmcache.lab.captioner.model import QUESTIONS
+from mmcache.lab.captioner.model import AT_REST, QUESTIONS
 from mmcache.lab.captioner.worker import Worker
 from mmcache.lab.data.emoji import emoji
 from mmcache.lab.data.picture_questions import asked
@@ -57,7 +57,8 @@ class Captions:
     """Reference captions: Unicode's name and tags."""
     named: list[set[str]]
     """Words of the name."""
-    apart: float
+    apart: dict[str, float]
+    """Variant → largest difference of a logit, from stored keys and values and computed ones."""
     repeats: float
     """Share of requests about a picture that was asked about before."""
 
@@ -82,7 +83,7 @@ def captions(
     for number, concept in enumerate(some):
         files.append(folder / f"{number}.png")
         concept.pictures[UNSEEN]().save(files[-1])
-    found = Captions({variant: Run() for variant in variants}, [], [], 0.0, 0.0)
+    found = Captions({variant: Run() for variant in variants}, [], [], {}, 0.0)
     workers = [Worker(variant, folder) for variant in variants]
     try:
         for worker in workers:
@@ -110,11 +111,10 @@ def captions(
                 told, run = worker.ask(do="tell"), found.runs[worker.variant]
                 run.peak, run.encoded, run.read = told["peak"], run.encoded + told["encoded"], run.read + told["read"]
         for worker in workers:
-            if worker.variant == "ours":
-                apart = [
+            if worker.variant in AT_REST:
+                found.apart[worker.variant] = max(
                     worker.ask(do="exact", picture=str(file), question=QUESTIONS[0])["apart"] for file in files[:3]
-                ]
-                found.apart = max(apart)
+                )
     finally:
         for worker in workers:
             worker.__exit__()

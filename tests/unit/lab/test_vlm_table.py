@@ -64,7 +64,13 @@ def made() -> tuple[Captions, Answers]:
     said = {name: ["a nerd face that is clever", "a red rose in bloom"] for name in VARIANTS}
     said["ours+int4"] = ["a nerd face that is clever", "a rose"]
     runs = {name: Run([[10.0 + i, 20.0 + i]], said[name], 10**9) for i, name in enumerate(VARIANTS)}
-    found = Captions(runs, ["nerd face: clever", "rose: flower, red"], [{"nerd", "face"}, {"rose"}], 0.0, 0.5)
+    found = Captions(
+        runs,
+        ["nerd face: clever", "rose: flower, red"],
+        [{"nerd", "face"}, {"rose"}],
+        {"ours": 0.0, "ours+int4": 0.3},
+        0.5,
+    )
     names = ("none", "ours", "ours+int4", "ours+answers")
     told = Answers({name: Run([[1.0, 2.0]], ["red", "no"]) for name in names}, {name: [50.0] for name in names})
     return found, told
@@ -74,7 +80,13 @@ def test_rows_say_what_was_lost_and_what_was_not() -> None:
     found, told = made()
     rows = {row.id: row for row in (*_captions(found), *_answers(told))}
     assert rows["captioner/ours/bleu-lost"].ours == 0
-    assert rows["captioner/ours/bleu-lost"].met
+    assert rows["captioner/none/bleu"].ours == 0
+    assert rows["captioner/ours/bleu-lost"].met is None, "nothing can be lost of nothing"
+    assert rows["captioner/ours/equal"].met
+    assert rows["captioner/ours+int4/equal"].ours == 50
+    assert rows["captioner/ours/apart"].met
+    assert rows["captioner/ours+int4/apart"].ours == 0.3
+    assert rows["vqa/ours/p50"].metric == "encoder output kept: P50 of a request"
     assert rows["captioner/ours+int4/same"].ours < 100  # type: ignore[operator]
     assert rows["captioner/ours/named"].ours == 100
     assert rows["captioner/ours/named-other"].ours < 100  # type: ignore[operator]
