@@ -257,7 +257,6 @@ def test_text_that_looks_like_a_picture_of_ours_is_text() -> None:
         {"finish_reason": "SAFETY"}, {"done_reason": "load"}, {"finish_reason": "something new"},
         {"finish_reason": "stop", "odd": (1, 2)}, {"finish_reason": "stop", "odd": object()},
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_is_cut_off_filtered_or_not_the_same_afterwards_is_not_kept(cache: Cache, metadata: Any) -> None:
     model = Chat(cache=MMCache(cache), metadata_of_answer=metadata)
