@@ -51,7 +51,7 @@ DIFFERENT: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pair", DIFFERENT, ids=str)
+@pytest.mark.parametrize("pair", DIFFERENT)
 def test_what_differs_is_described_otherwise(pair: tuple[Any, Any]) -> None:
     one, other = pair
     assert described(one) != described(other)
@@ -69,7 +69,7 @@ SAME: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pair", SAME, ids=str)
+@pytest.mark.parametrize("pair", SAME)
 def test_secrets_and_delivery_do_not_count(pair: tuple[Any, Any]) -> None:
     assert described(pair[0]) == described(pair[1])
 
