@@ -59,7 +59,7 @@ class VLLMTable(Table):
         "engine had still to do has no rows, and is neither fast nor slow. `int4`: "
         "loaded outputs are not what was encoded, but each value within half a step of its channel; the weights are"
         " random, so that what it costs in answers says little about a trained model. Shapes of a run on a busy "
-        "machine hold, its milliseconds do not."
+        "machine hold, its milliseconds do not. `--quick` takes about two minutes, most of them for engines to start."
     )  # fmt: skip
     default_seeds: ClassVar[tuple[int, ...]] = (0,)
 
