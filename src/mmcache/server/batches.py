@@ -240,7 +240,7 @@ class _Work:
         values = {**self.held, **made}
         joined = len(made) - len({self.batch.keys[place] for call in self.calls for place in call.places})
         # Who only waited for another caller's request was not let in by the upstream itself, so must be as for a hit.
-        outcome: Outcome = "partial" if self.held else "miss" if self.calls else "hit"
+        outcome: Outcome = "hit" if not self.calls else "partial" if self.held or joined else "miss"
         verdict = self._verdict(outcome, joined=joined)
         body, headers = await self._body(values)
         return Answered(200, headers, body, verdict, self.batch.model)
@@ -348,14 +348,15 @@ class _Work:
         return Answered(200, headers, body, verdict, self.batch.model)
 
     def _verdict(self, outcome: Outcome, **more: int) -> Verdict:
-        hits = len(self.held)
+        joined = more.get("joined", 0)
+        hits = len(self.held) + joined
         details = {"hits": str(hits), "misses": str(len(self.items) - hits)}
         details |= {name: str(count) for name, count in more.items() if count}
         looks = [self.looks[key] for key in self.held]
         ages = [self.proxy.cache.clock.wall() - look.created for look in looks if look.created is not None]
         return Verdict(
             outcome,
-            "" if outcome == "hit" else self.reason,
+            self.reason if outcome != "hit" else "joined" if joined else "",
             sum(look.saved for look in looks),
             details if len(self.items) > 1 or more else {},
             max(ages, default=None),
