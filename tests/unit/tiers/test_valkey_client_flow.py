@@ -6,7 +6,8 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +19,11 @@ from mmcache.model.errors import TierClosedError, TierError
 from mmcache.model.event import Event, Failed
 from mmcache.settings import SharedSettings
 from mmcache.testing.clock import FakeClock
+from mmcache.tiers.valkey.address import Address
 from mmcache.tiers.valkey.client import Client, Down, Node, Refusal, Request, Script
 from mmcache.tiers.valkey.limit import Limit
+from mmcache.tiers.valkey.node import Peer
+from mmcache.tiers.valkey.routes import Routes
 from mmcache.tiers.valkey.slots import slot_of
 from mmcache.tiers.valkey.wire import Wire
 
@@ -535,3 +539,25 @@ def test_replicas_answer_and_the_primary_where_they_do_not() -> None:
         seen.clear()
         assert client(ports, cluster=True).ask([get(b"a", replica=True)]) == [b"a"]
         assert seen == [(0, b"GET")]
+
+
+def test_who_comes_when_the_first_look_has_just_ended_need_not_look_again() -> None:
+    """Another thread's look may end between seeing that nothing is known and asking for a look."""
+
+    class Told(Routes):
+        def find(self, key: bytes | None, replica: bool, limit: Limit) -> Peer:
+            raise NotImplementedError
+
+        def primaries(self, limit: Limit) -> list[Node]:
+            raise NotImplementedError
+
+        def _look(self) -> None:
+            pass
+
+    clock = FakeClock()
+    settings = SharedSettings("valkey://127.0.0.1:1?cluster=true")
+    routes = Told(Address.parse(settings), cast(Any, SimpleNamespace(monotonic=clock.monotonic)), 1.0)
+    limit = Limit(clock.monotonic, 1.0)
+    routes._first(limit)
+    routes._first(limit)  # too soon for a look of its own
+    assert routes.failure == ""

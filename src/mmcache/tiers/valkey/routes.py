@@ -98,7 +98,9 @@ class Routes(ABC):
         if self.failure:
             self.look.soon()
             raise TierError(self.failure)
-        if not self.look.now(limit):  # a resolver may hang for long: one call has waited, the next ones do not
+        # A resolver may hang for long: one call has waited, the next ones do not. But who comes when another's look has
+        # just ended need not wait for one of its own.
+        if not self.look.now(limit) and not self.look.count:
             self.failure = self.failure or "nobody told in time where the data is"
         if self.failure:
             raise TierError(self.failure)
