@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -116,6 +117,15 @@ def trust(
         decision = learner.calibration.decide(likeness, n % 97 / 97)
         if decision.verdict is not Verdict.SERVE:
             learner.calibration.learn(likeness, decision, True)
+    planner._rng = Unchecked()
+
+
+class Unchecked(random.Random):
+    """Draws no check, so that what is trusted is served, always."""
+
+    def random(self) -> float:
+        """The last number that there is."""
+        return 1 - 2**-53
 
 
 def _salt(cache: Cache, tenant: str) -> bytes:
