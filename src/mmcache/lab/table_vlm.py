@@ -69,7 +69,7 @@ class VLMTable(Table):
         variants = ("none", "system", "ours") if quick else VARIANTS
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            said = captions(variants, folder, 8 if quick else 60, 3 if quick else 30, seeds, progress)
+            said = captions(variants, folder, 8 if quick else 30, 3 if quick else 15, seeds, progress)
             told = answers(folder, 20 if quick else 200, 10 if quick else 80, seeds, progress)
             vllm, why = _vllm(folder, quick, progress)
         return Result(
