@@ -81,6 +81,16 @@ class Answers:
         """What is stored, to be compared: neither counted nor a use."""
         return self._store.find([key], counted=False)[0]
 
+    @property
+    def moment(self) -> int:
+        """Now, for `changed`."""
+        return self._store.changes.now
+
+    def changed(self, key: Key, moment: int) -> bool:
+        """Whether `key` may have been stored or dropped since that moment, as far as this process has heard."""
+        self._store.catch_up()
+        return self._store.changes.since(key, moment)
+
     def keep(self, key: Key, value: Any, *, cost: float, ttl: float | None) -> None:
         """Store what every process finds out alike, so that nobody need be told."""
         if self.mode == "on" and not isinstance(key, VoidKey):

@@ -116,6 +116,8 @@ class Reuse:
         signature = signed(wanted.proxy.settings, self._dialect.path, "meant", wanted.found.model)
 
         async def run(call: Call) -> None:
+            since = cache.answers.moment
+
             async def compute() -> Told:
                 if wants.only_if_cached:
                     raise _uncached()
@@ -137,7 +139,7 @@ class Reuse:
             else:
                 call.tell(told)
                 if told.computed and told.stored is not None:
-                    await keep(cache, wanted.key, told.stored, ttl)
+                    await keep(cache, wanted.key, told.stored, ttl, since)
 
         alone = wants.no_cache or wants.only_if_cached or wants.max_age is not None
         return await _asked(wanted, None if alone else (wanted.key, "meant"), run, "")
@@ -217,6 +219,7 @@ async def _fill(wanted: Wanted, call: Call) -> None:
 
 async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
     """A whole answer that is computed whatever is stored, and then stored. held: what it is compared with."""
+    since = wanted.proxy.cache.answers.moment
     told = await fetched(wanted, call)
     if (stored := told.stored) is not None:
         gist = wanted.dialect.gist
@@ -225,17 +228,18 @@ async def _renew(wanted: Wanted, held: Stored | None, call: Call) -> None:
             told = replace(told, compared=same)
     await _tell(call, told)
     if stored is not None and not told.compared:
-        await keep(wanted.proxy.cache, wanted.key, stored, wanted.asked.rules.ttl_seconds)
+        await keep(wanted.proxy.cache, wanted.key, stored, wanted.asked.rules.ttl_seconds, since)
 
 
 async def _stream(wanted: Wanted, held: Stored | None, call: Call) -> None:
     """A stream, stored when it has ended. held: what it is compared with."""
+    since = wanted.proxy.cache.answers.moment
 
     async def ended(recorder: Recorder, stored: Stored | None) -> None:
         if stored is None:
             return
         if held is None or not _compared(wanted, _said(wanted, held), recorder.gist()):
-            await keep(wanted.proxy.cache, wanted.key, stored, wanted.asked.rules.ttl_seconds)
+            await keep(wanted.proxy.cache, wanted.key, stored, wanted.asked.rules.ttl_seconds, since)
 
     await streamed(wanted, call, ended)
 

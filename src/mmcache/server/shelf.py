@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -55,16 +56,34 @@ def _find(cache: Cache, key: Key, misses: bool) -> Lookup:
     return look if look.make is None else cache.answers.count(key, look)
 
 
-async def keep(cache: Cache, key: Key, stored: Stored, ttl: float | None) -> None:
-    """Put it into the cache, in place of what is there. ttl: in seconds. Never raises."""
-    raw, cost = stored.to_bytes(), stored.took
+async def keep(cache: Cache, key: Key, stored: Stored, ttl: float | None, since: int) -> None:
+    """Put it into the cache, in place of what is there. ttl: in seconds. since: `Answers.moment` when it was asked for.
+
+    Not, where it was invalidated meanwhile, or an answer is there that was asked for later. Never raises.
+    """
+    put = partial(_put, cache, key, stored, ttl, since)
     try:
-        if cache.below.tiers:
-            await cache.a.put(key, raw, cost=cost, ttl=ttl)
-        else:
-            cache.put(key, raw, cost=cost, ttl=ttl)
+        await (asyncio.to_thread(put) if cache.below.tiers else _now(put))
     except MMCacheError as error:
         cache.events.emit(Failed("server", f"not stored: {error}", key))
+
+
+async def _now(put: Callable[[], None]) -> None:
+    put()
+
+
+def _put(cache: Cache, key: Key, stored: Stored, ttl: float | None, since: int) -> None:
+    if cache.answers.changed(key, since):
+        make = cache.answers.read(key).make
+        if make is None:
+            return
+        try:
+            newer = Stored.from_bytes(make())
+        except CorruptFrameError:
+            newer = None
+        if newer is not None and newer.at - newer.took > stored.at - stored.took:
+            return
+    cache.put(key, stored.to_bytes(), cost=stored.took, ttl=ttl)
 
 
 def check_due(asked: Asked, proxy: Proxy) -> bool:

@@ -212,7 +212,7 @@ async def _ask(asked: Asked, proxy: Proxy, form: Form, key: Key, *, joinable: bo
 
 async def _run(asked: Asked, proxy: Proxy, form: Form, key: Key, call: Call) -> None:
     cache = proxy.cache
-    began = cache.clock.monotonic()
+    began, since = cache.clock.monotonic(), cache.answers.moment
     reply = await proxy.upstream.send(asked.method, asked.path, asked.query, asked.headers, asked.body)
     try:
         body = await reply.read()
@@ -226,7 +226,7 @@ async def _run(asked: Asked, proxy: Proxy, form: Form, key: Key, call: Call) -> 
         stored = Stored(VERSION, cache.clock.wall(), took, told, kept_headers(reply.headers), body)
     call.tell(_Told(reply.status, reply.headers, body, stored))
     if stored is not None:
-        await keep(cache, key, stored, asked.rules.ttl_seconds)
+        await keep(cache, key, stored, asked.rules.ttl_seconds, since)
 
 
 def _not_cached(verdict: Verdict) -> Answered:

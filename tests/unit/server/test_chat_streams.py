@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.server.chat_world import CHAT, DONE, World, chunk, events, settled, stream, whole
+from tests.unit.server.chat_world import CHAT, DONE, World, chunk, completion, events, settled, stream, whole
 
 from mmcache.model.errors import UpstreamError
 from mmcache.server.answers_stored import events_of
@@ -387,3 +387,38 @@ def test_n_choices_end_one_by_one() -> None:
         recorder.see(event)
     assert recorder.flaw() == ""
     assert recorder.gist() == [[0, "A cat.", []], [1, "", []]]
+
+
+@pytest.mark.parametrize("asked", [ASKED, CHAT], ids=["stream", "whole"])
+async def test_what_was_asked_for_later_stands(world: World, asked: dict[str, Any]) -> None:
+    gate = asyncio.Event()
+    streams = asked is ASKED
+    old, new = (events([*TOLD[:1], gate, *TOLD[1:]]), events(stream("New."))) if streams else (
+        whole(completion("Old."), gate), whole(completion("New.")))  # fmt: skip
+    world.upstream.reply = lambda: old
+    slow = asyncio.create_task(world.read(asked, no_cache=True))
+    await settled()
+    world.upstream.reply = lambda: new
+    first = asyncio.create_task(world.ask(asked, no_cache=True))
+    await settled()
+    if streams:
+        await pieces(first.result())
+    await settled()
+    gate.set()
+    await slow
+    outcome, told = await world.read(asked)
+    assert (outcome, b"New." in told, world.upstream.calls) == ("hit", True, 2)
+
+
+async def test_what_was_invalidated_while_it_came_is_not_kept(world: World) -> None:
+    gate = asyncio.Event()
+    world.upstream.reply = lambda: events([*TOLD[:1], gate, *TOLD[1:]])
+    answered = await world.ask(ASKED)
+    wanted = await world.route._wanted(world.asked(ASKED), world.proxy)
+    world.cache.invalidate(wanted.key)
+    gate.set()
+    assert await pieces(answered) == TOLD
+    await world.idle()
+    world.upstream.reply = lambda: events(TOLD)
+    assert (await world.read(ASKED))[0] == "miss absent"
+    assert (await world.read(ASKED))[0] == "hit"
