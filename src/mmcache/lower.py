@@ -17,7 +17,7 @@ from mmcache.model.memo import Memo
 from mmcache.model.void import VoidKey
 from mmcache.rows import Row
 from mmcache.scopes import Scope
-from mmcache.seen import RecentSignatures, SignatureIndex
+from mmcache.seen import SignatureIndex
 from mmcache.settings import DiskSettings, SharedSettings, Tenant, parse_bytes
 from mmcache.tiers.base import Claims, Tier
 from mmcache.tiers.broadcast import Broadcast
@@ -41,7 +41,7 @@ class Lower:
     tiers: list[Tier]
     memo: Memo = field(default_factory=LocalMemo)
     claims: Claims | None = None
-    signatures: SignatureIndex = field(default_factory=RecentSignatures)
+    signatures: SignatureIndex | None = None
     broadcast: Broadcast | None = None
     shared: Shared | None = None
     closers: list[Callable[[], None]] = field(default_factory=list)

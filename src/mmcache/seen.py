@@ -18,7 +18,7 @@ class SignatureIndex(Protocol):
 
 
 class RecentSignatures:
-    """The in-process index, for caches without a disk; the oldest contents are forgotten."""
+    """The index of this process; the oldest contents are forgotten."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity

@@ -31,7 +31,7 @@ from mmcache.model.frame import Frame
 from mmcache.model.key import Key
 from mmcache.refs.waves import waves
 from mmcache.scopes import Scope, Scopes
-from mmcache.seen import SignatureIndex
+from mmcache.seen import RecentSignatures, SignatureIndex
 from mmcache.settings import MemorySettings
 from mmcache.spread import Elsewhere, Spread
 from mmcache.tiers.base import Found, Tier
@@ -58,7 +58,7 @@ class Store:
         structures: Structures,
         clock: Clock,
         events: Events,
-        signatures: SignatureIndex,
+        signatures: SignatureIndex | None,
         below: Below,
         broadcast: Broadcast | None,
         elsewhere: Elsewhere | None = None,
@@ -70,6 +70,7 @@ class Store:
         }
         self._scopes, self._structures, self._events = scopes, structures, events
         self.keeping, self._clock, self._signatures = keeping, clock, signatures
+        self._own_signatures = RecentSignatures()  # told at once; the index of the folder hears of what is written
         self.fates = Fates()
         keeping.lifetime.report = self.emit
         self._doom = doom
@@ -189,10 +190,12 @@ class Store:
         if (reason := self.fates.reason(key)) is not MissReason.ABSENT:
             return Lookup(None, reason=reason)
         scope = self._scopes.find(key)
-        if scope is not None and any(
-            other != scope.signature.digest for other in self._signatures.seen(scope.content_id(key))
-        ):
-            return Lookup(None, reason=MissReason.SIGNATURE)
+        if scope is not None:
+            content_id = scope.content_id(key)
+            seen = [*self._own_signatures.seen(content_id)]
+            seen += self._signatures.seen(content_id) if self._signatures is not None else ()
+            if any(other != scope.signature.digest for other in seen):
+                return Lookup(None, reason=MissReason.SIGNATURE)
         return look
 
     def freeze(self, key: Key, scope: Scope, value: object, cost: float) -> tuple[Frame, Make]:
@@ -216,7 +219,7 @@ class Store:
         stored = False
 
         def finish() -> None:
-            if stored:
+            if stored and self._signatures is not None:
                 self._signatures.note(scope.content_id(key), scope.signature.digest)
             done()
 
@@ -246,6 +249,7 @@ class Store:
             stored = True
             for tier in self.lower:
                 kept = self._put_below(tier, frame, deadline, facts, written, unless) or kept
+            self._own_signatures.note(scope.content_id(key), scope.signature.digest)
             if self.lower and not near:  # a reader may have promoted the older value meanwhile
                 self.changes.mark([key])
                 self.memory.drop([key])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -18,6 +19,9 @@ cache's own tenant."""
 
 class Realm:
     """A cache, and the tenant and namespace in it."""
+
+    fleeting = False
+    """A worker process holds it, which its pool may kill as soon as the work is handed back."""
 
     def __init__(self, cache: Cache, tenant: TenantOption = None, namespace: str | None = None) -> None:
         if not isinstance(cache, Cache):
@@ -47,6 +51,11 @@ class Realm:
         """Say that a call went on without the cache."""
         self.cache.events.emit(Failed("door", detail))
 
+    def computed(self) -> None:
+        """Something was computed and stored; what the death of this process would lose is written."""
+        if self.fleeting:
+            self.cache.flush()
+
     def __reduce__(self) -> tuple[Callable[..., Realm], tuple[Any, ...]]:
         """For frameworks that send components to worker processes: there, the same folder is opened again.
 
@@ -70,4 +79,6 @@ def _reopened(root: str | None, tenant: str, namespace: str, asked: TenantOption
         if place not in _opened:
             cache = _opened[place] = Cache(root, tenant=tenant, namespace=namespace)
             Finalize(None, cache.close, exitpriority=10)  # worker processes run no `atexit`
-        return Realm(_opened[place], asked, own_namespace)
+        realm = Realm(_opened[place], asked, own_namespace)
+        realm.fleeting = parent_process() is not None
+        return realm

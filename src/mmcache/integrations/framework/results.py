@@ -191,6 +191,7 @@ class _Run:
 
     def told(self, look: Lookup, stored: Any, thaw: Callable[[str], Any]) -> Told:
         if self._made:  # the caller's own answer, whatever the cache made of it
+            self._results.realm.computed()
             return Told(self._made[0], False, "" if look.make is not None else look.reason.value)
         return Told(thaw(str(stored)), True, "", look.saved)
 

@@ -120,6 +120,8 @@ class Vectors:
             own.update(zip((request.key for request in left), vectors, strict=True))
             return [own[request.key] for request in requests]
         missed &= ran
+        if ran:
+            self._realm.computed()
         return values
 
     def _given(self, content: Content) -> Any:
