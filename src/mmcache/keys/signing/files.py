@@ -111,7 +111,7 @@ def _onnx_graph(path: Path) -> tuple[str, set[str]]:
         from onnx.external_data_helper import ExternalDataInfo, _get_all_tensors, uses_external_data
     except ImportError:
         return "", _mentioned(path)
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load_model(str(path), load_external_data=False)

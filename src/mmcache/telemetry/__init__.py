@@ -1,0 +1,1 @@
+"""`telemetry`: spans and metrics of a cache, by OpenTelemetry's names."""

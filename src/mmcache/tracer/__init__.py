@@ -1,0 +1,1 @@
+"""`tracer`: looks into a running process from the kernel, by eBPF."""
