@@ -1,36 +1,42 @@
 """`Observer`: who is told of lookups, computations and writes while they are under way, to make spans of them.
 
-The cache has none unless `telemetry.instrument` gave it one, and then it costs what `begin` costs for all that is not
-sampled. An observer never raises.
+The cache has none unless `Answers.observe` was given one (`telemetry.instrument` does), and then it costs what `begin`
+costs for all that is not sampled. An observer never raises, and never blocks for long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from mmcache.lookup import Lookup
 from mmcache.model.key import Key
 
 if TYPE_CHECKING:
+    from mmcache.lookup import Lookup
     from mmcache.scopes import Scope
+
+Strategy = Literal["exact", "near", "row"]
+"""How it was looked for. That a region was, or that what is found is stale, the key and the lookup say themselves."""
 
 
 class Observer(Protocol):
     """One tracer."""
 
-    def begin(self) -> int:
-        """Whether what begins now is to be recorded: its time in Unix nanoseconds, or 0."""
+    def begin(self, key: Key | None = None) -> int:
+        """Whether what begins now is to be recorded: its time in Unix nanoseconds, or 0.
 
-    def looked_up(self, key: Key, look: Lookup, scope: Scope | None, began: int, strategy: str) -> None:
-        """A lookup has ended. strategy: `exact`, `near`, `stale`, `region`, `row`."""
+        key: it follows from a lookup of that key, and is recorded where that was.
+        """
 
-    def computing(self, keys: Sequence[Key], scope: Scope | None) -> AbstractContextManager[None]:
+    def looked_up(self, keys: Sequence[Key], looks: Sequence[Lookup], began: int, strategy: Strategy) -> None:
+        """The lookups of one call have ended; `began` is not 0."""
+
+    def computing(self, keys: Sequence[Key], scope: Scope | None) -> AbstractContextManager[object]:
         """Around a computation: its span is current, so that what the model calls is a child of it."""
 
-    def stored(self, key: Key, scope: Scope, size: int, kept: bool, began: int) -> None:
-        """A put has ended. size: bytes of the frame."""
+    def stored(self, key: Key, scope: Scope, size: int, cost: float, kept: bool, began: int) -> None:
+        """A put has ended; `began` is not 0. size: bytes of the frame. cost: seconds."""
 
     def invalidated(self, count: int, began: int) -> None:
-        """That many keys are gone."""
+        """That many keys are gone; `began` is not 0."""
