@@ -220,3 +220,5 @@ class CauseRows:
     """The 50 with most lookups now."""
     examples: Sequence[ExampleRow]
     """Misses of now, a few of each (instance, tenant, reason), at most 400; oldest first."""
+    weight: float = 1.0
+    """How many lookups one recorded one stands for: Σ weight² / Σ weight over both windows; says what chance can do."""
