@@ -6,6 +6,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <limits.h>
 #include <stdint.h>
 #include <structmember.h>
 #include <time.h>
@@ -28,7 +29,42 @@ typedef struct {
     unsigned long long hits;
     Py_buffer shared;           /* one 64-bit sequence number of all processes, or empty */
     unsigned long long seen;    /* its value when this process last caught up */
+    PyObject *sink;             /* callable((key, Unix ns, context)) for one in `every` hits, or NULL */
+    unsigned long long every, turn; /* the first hit with this number or a later one is sampled; NEVER without a sink */
+    uint64_t random;
 } HitIndex;
+
+#define NEVER ULLONG_MAX
+#define SEED 0x9E3779B97F4A7C15u /* also in the plain twin: both sample the same hits */
+
+/* Hits until the next sample: uniform over 1 … 2 every - 1, so that no periodic load is always, or never, sampled. */
+static unsigned long long gap(HitIndex *self)
+{
+    self->random = self->random * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
+    return 1 + (((self->random >> 32) * (2 * self->every - 1)) >> 32);
+}
+
+/* Tell the sink of the n-th hit, unless another thread did meanwhile. What the sink raises is dropped, but for what is
+   no Exception (an interrupt): then -1. */
+static Py_NO_INLINE int sampled(HitIndex *self, PyObject *key, unsigned long long n)
+{
+    if (n < self->turn) return 0;
+    if (self->every > 1) self->turn = n + gap(self);
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    PyObject *sink = Py_NewRef(self->sink); /* what runs in it may take it away */
+    PyObject *context = PyContext_CopyCurrent();
+    PyObject *seen = context == NULL ? NULL : Py_BuildValue(
+        "OLN", key, (long long)t.tv_sec * 1000000000 + t.tv_nsec, context);
+    PyObject *done = seen == NULL ? NULL : PyObject_CallOneArg(sink, seen);
+    Py_DECREF(sink);
+    Py_XDECREF(seen);
+    Py_XDECREF(done);
+    if (done != NULL) return 0;
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+    PyErr_Clear();
+    return 0;
+}
 
 static int expired(HitIndex *self, PyObject *deadline) /* 1 yes, 0 no, -1 error */
 {
@@ -81,7 +117,7 @@ static PyObject *find(HitIndex *self, PyObject *key, Py_ssize_t place)
         PyObject *old = *slot;
         Py_INCREF(key);
         *slot = key;
-        self->hits++;
+        unsigned long long n = self->hits++;
         PyObject *make = PyTuple_GET_ITEM(entry, 1);
         if (make == Py_None) {
             result = PyTuple_GET_ITEM(entry, 0);
@@ -89,6 +125,7 @@ static PyObject *find(HitIndex *self, PyObject *key, Py_ssize_t place)
         } else {
             result = PyObject_CallNoArgs(make);
         }
+        if (n >= self->turn && result != NULL && sampled(self, key, n) < 0) Py_CLEAR(result);
         Py_XDECREF(old);
     }
     Py_DECREF(entry);
@@ -143,8 +180,27 @@ static PyObject *touched(HitIndex *self, PyObject *key)
     PyObject *old = *place;
     Py_INCREF(key);
     *place = key;
-    self->hits++;
+    unsigned long long n = self->hits++;
+    int told = n >= self->turn ? sampled(self, key, n) : 0;
     Py_XDECREF(old);
+    if (told < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *sample(HitIndex *self, PyObject *args)
+{
+    long long every;
+    PyObject *sink;
+    if (!PyArg_ParseTuple(args, "LO:sample", &every, &sink)) return NULL;
+    if (every < 1 || every > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "one in `every` hits: every must be from 1 to 2**31 - 1");
+        return NULL;
+    }
+    self->every = (unsigned long long)every;
+    self->random = SEED;
+    if (sink == Py_None) self->turn = NEVER;
+    else self->turn = every == 1 ? 0 : self->hits + gap(self) - 1;
+    Py_XSETREF(self->sink, sink == Py_None ? NULL : Py_NewRef(sink));
     Py_RETURN_NONE;
 }
 
@@ -197,6 +253,8 @@ static int init(HitIndex *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     self->capacity = (size_t)capacity;
+    self->every = 1;
+    self->turn = NEVER;
     self->entries = Py_NewRef(entries);
     self->below = Py_NewRef(below);
     self->clock = clock == Py_None ? NULL : Py_NewRef(clock);
@@ -210,6 +268,7 @@ static int traverse(HitIndex *self, visitproc visit, void *arg)
     Py_VISIT(self->below);
     Py_VISIT(self->catch_up);
     Py_VISIT(self->clock);
+    Py_VISIT(self->sink);
     for (size_t i = 0; i < self->capacity; i++) Py_VISIT(self->ring[i]);
     return 0;
 }
@@ -220,6 +279,8 @@ static int clear(HitIndex *self)
     Py_CLEAR(self->below);
     Py_CLEAR(self->catch_up);
     Py_CLEAR(self->clock);
+    self->turn = NEVER;
+    Py_CLEAR(self->sink);
     for (size_t i = 0; i < self->capacity; i++) Py_CLEAR(self->ring[i]);
     return 0;
 }
@@ -249,6 +310,7 @@ static PyMethodDef methods[] = {
     {"fresh", (PyCFunction)(void (*)(void))fresh, METH_FASTCALL | METH_KEYWORDS, "fresh(key, default=None): the value held and not due for a refresh, or default."},
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS, "get(key, default=None): the value held, or below(key, default)."},
     {"touched", (PyCFunction)touched, METH_O, "Record and count a hit of key."},
+    {"sample", (PyCFunction)sample, METH_VARARGS, "sample(every, sink): call sink((key, unix_ns, context)) for one in `every` hits."},
     {"drain", (PyCFunction)drain, METH_NOARGS, "Keys hit since the last drain, oldest first; the excess is lost."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,14 +1,20 @@
 """The memory tier's read path in plain Python, and the choice between it and the compiled twin.
 
 A hit is a dict read, a deadline check, a ring append and a counter: each one C call under the interpreter lock, so
-threads need no lock of ours and the count is exact (the lossy ring is Caffeine's read buffer).
+threads need no lock of ours and the count is exact (the lossy ring is Caffeine's read buffer). A free-threaded build
+switches the lock on again when it imports the compiled twin, which does not declare to run without; with the plain
+twin alone, counts there are lower bounds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sys
+import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -23,6 +29,16 @@ DEADLINE, DUE = 2, 5
 """Places in an entry."""
 
 Below = Callable[[Key, Any], Any]
+
+Sampled = tuple[Key, int, Context]
+"""A hit's key, its Unix time in nanoseconds, and a copy of the context that it happened in."""
+
+Sink = Callable[[Sampled], object]
+
+SEED = 0x9E3779B97F4A7C15
+"""Also in the compiled twin: both sample the same hits."""
+
+MASK = (1 << 64) - 1
 
 
 class HitIndex(Protocol):
@@ -47,6 +63,15 @@ class HitIndex(Protocol):
     def touched(self, key: Key, /) -> None:
         """Record and count a hit."""
 
+    def sample(self, every: int, sink: Sink | None, /) -> None:
+        """Call `sink((key, Unix time in ns, copy of the context))` for one in `every` hits, of all entry points; None
+        ends it, and then a hit pays for one comparison.
+
+        The gaps are uniform over 1 to 2 every - 1, so their mean is `every` and no periodic load is always, or never,
+        sampled; 1 takes all. The sink runs in the reading thread and must be short, and must not read this index. An
+        `Exception` of it is dropped. Raises `ValueError` for `every` below 1 or above 2**31 - 1.
+        """
+
     def drain(self) -> list[Key]:
         """Keys hit since the last drain, oldest first; what exceeded the capacity is lost."""
 
@@ -68,9 +93,34 @@ class PythonHitIndex:
         # Closures, because cell variables cost less than attributes.
         entry_of, ring, count, missing = entries.get, self._ring.append, self._count.__next__, object()
 
+        self._sink: Sink | None = None
+        self._every = 1
+        turn = never = sys.maxsize  # the first hit with this number or a later one is sampled
+
+        def sampled(key: Key, n: int) -> None:
+            nonlocal turn
+            sink = self._sink
+            if n < turn or sink is None:  # another thread took it; no lock, which a fork could leave locked for ever
+                return
+            if self._every > 1:
+                turn = n + self._gap()
+            with contextlib.suppress(Exception):
+                sink((key, time.time_ns(), copy_context()))
+
+        def sample(every: int, sink: Sink | None, /) -> None:
+            nonlocal turn
+            if not 1 <= every < 1 << 31:
+                raise ValueError("one in `every` hits: every must be from 1 to 2**31 - 1")
+            turn = never
+            self._every, self._random, self._sink = every, SEED, sink
+            if sink is not None:
+                turn = 0 if every == 1 else self.hits + self._gap() - 1
+
         def touched(key: Key, /) -> None:
             ring(key)
-            count()
+            n = count()
+            if n >= turn:
+                sampled(key, n)
 
         self.seen = shared[0] if shared is not None else 0
 
@@ -88,8 +138,12 @@ class PythonHitIndex:
             if ends is not None and ends <= clock():
                 return default
             ring(key)
-            count()
-            return value if make is None else make()
+            n = count()
+            if make is not None:
+                value = make()
+            if n >= turn:
+                sampled(key, n)
+            return value
 
         def peek(key: Key, /, default: Any = None) -> Any:
             return find(key, default, DEADLINE)
@@ -101,7 +155,12 @@ class PythonHitIndex:
             value = find(key, missing, DEADLINE)
             return below(key, default) if value is missing else value
 
-        self.touched, self.peek, self.fresh, self.get = touched, peek, fresh, get
+        self.touched, self.peek, self.fresh, self.get, self.sample = touched, peek, fresh, get, sample
+
+    def _gap(self) -> int:
+        """Hits until the next sample."""
+        self._random = (self._random * 6364136223846793005 + 1442695040888963407) & MASK  # Knuth's MMIX
+        return 1 + ((self._random >> 32) * (2 * self._every - 1) >> 32)
 
     @property
     def hits(self) -> int:
