@@ -215,6 +215,66 @@ class SlotSettings:
 
 
 @dataclass(frozen=True)
+class DashboardSettings:
+    """The dashboard: what it listens at, keeps and refuses. Raises `SettingsError`."""
+
+    store: str = ":memory:"
+    """A DuckDB file, or `:memory:`."""
+    limit_bytes: int = 2 << 30
+    """Of the store; beyond it, what is oldest goes."""
+    gpu_hour: float | None = None
+    """What an hour of computing costs, in `currency`; None = no costs are shown."""
+    currency: str = "USD"
+    admin_token: str | None = field(default=None, repr=False)
+    """Without one, nobody may change anything."""
+    ingest_token: str | None = field(default=None, repr=False)
+    """What senders must show; None = anybody who reaches the port may send."""
+    body_bytes: int = 8 << 20
+    """Most that a sender may send at once, compressed or not."""
+    inflated_bytes: int = 64 << 20
+    """Most that it may inflate to."""
+    queue_spans: int = 100_000
+    """Spans that wait to be written; beyond it, senders are told to come again."""
+    query_seconds: float = 5.0
+    """Most that one question to the store may take."""
+    readers: int = 4
+    """Questions answered at the same time."""
+    kept_days: float = 31.0
+    """Older spans are refused."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "limit_bytes",
+            "body_bytes",
+            "inflated_bytes",
+            "queue_spans",
+            "query_seconds",
+            "readers",
+            "kept_days",
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**62:
+                raise SettingsError(f"dashboard: {name} is a number above 0, not {value!r}")
+        if self.limit_bytes < 16 << 20:
+            raise SettingsError(f"dashboard: a store of {self.limit_bytes} bytes holds nothing; give it 16MiB or more")
+        if self.gpu_hour is not None and not 0 <= self.gpu_hour < 1e9:
+            raise SettingsError(f"dashboard: gpu_hour is the price of an hour, 0 or more, not {self.gpu_hour!r}")
+        for token in (self.admin_token, self.ingest_token):
+            if token is not None and not (8 <= len(token) <= 512 and token.isascii() and token.isprintable()):
+                raise SettingsError("dashboard: a token is 8 to 512 printable ASCII characters")
+
+
+def dashboard_token() -> str | None:
+    """`$MMCACHE_DASHBOARD_TOKEN`: what allows to change the dashboard's store."""
+    return os.environ.get("MMCACHE_DASHBOARD_TOKEN") or None
+
+
+def default_traces() -> Path:
+    """Where the dashboard keeps spans: `$XDG_STATE_HOME/mmcache/traces.duckdb`, else below `~/.local/state`."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "mmcache" / "traces.duckdb"
+
+
+@dataclass(frozen=True)
 class Settings:
     """All of them."""
 

@@ -113,3 +113,11 @@ class UpstreamError(ProxyError):
 
     def __init__(self, message: str, *, status: int = 502, code: str = "upstream") -> None:
         super().__init__(message, status=status, code=code)
+
+
+class DashboardError(MMCacheError):
+    """The dashboard's store cannot be opened, read or written; or what it was asked makes no sense."""
+
+    def __init__(self, message: str, *, status: int = 500, code: str = "store") -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
