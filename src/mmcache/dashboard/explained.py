@@ -1,0 +1,138 @@
+"""`explain`: why one lookup missed: what it was held against, what moved, who else lost by it, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmcache.dashboard.moved import Moved, as_trace, moved, moved_fields
+from mmcache.dashboard.reasons import Known, tell
+from mmcache.dashboard.rows import ExplainRows, InstanceRow, SignatureRow, SpanRow
+from mmcache.dashboard.telling import ago, clock, count, listed, named
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The answer; `to_dict()` is the API's."""
+
+    verdict: str
+    """`hit (memory)`, `miss (signature)`; the span's name where it is no lookup."""
+    text: tuple[str, ...]
+    moved: tuple[Moved, ...] = ()
+    """What is not as it was at the last hit; causes before what follows from them."""
+    before: SpanRow | None = None
+    """The lookup or put that it was held against."""
+    spread: tuple[InstanceRow, ...] = ()
+    """Who had misses for the same reason, and hits."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        before = self.before
+        firsts = [row.first_miss for row in self.spread if row.first_miss is not None]
+        told = [{"instance": row.instance, "misses": row.misses, "hits": row.hits} for row in self.spread]
+        return {
+            "verdict": self.verdict,
+            "text": list(self.text),
+            "moved": [one.to_dict() for one in self.moved],
+            "before": before and {
+                "trace": before.trace, "span": before.span, "when": before.start, "instance": before.instance,
+            },
+            "spread": {
+                "misses": sum(row.misses for row in self.spread), "instances": told, "since": min(firsts, default=None),
+            },
+        }  # fmt: skip
+
+
+def explain(rows: ExplainRows) -> Explained:
+    """Why `rows.span` missed, or that it hit, or which lookups it made. Pure."""
+    span = rows.span
+    if not span.lookup:
+        return _no_lookup(rows)
+    if span.hit:
+        saved = f" It saved {ago(span.saved_ms / 1000)} of compute." if span.saved_ms > 0 else ""
+        return Explained(f"hit ({span.tier})", (f"Answered from {named(span.tier) or 'the cache'}.{saved}",))
+    reason = span.reason or "absent"
+    before = _before(rows)
+    changes, sentence = _moved(rows, before)
+    known = Known(span, before, _stored(rows), changes, sentence)
+    text = [*tell(reason, known), *_others(reason, rows.spread, span), *_then(rows.later)]
+    return Explained(f"miss ({reason})", tuple(text), changes, before, tuple(rows.spread))
+
+
+def _before(rows: ExplainRows) -> SpanRow | None:
+    """The latest lookup of the same input that hit, else the latest put; of a signature that the span has not, where
+    that is the reason."""
+    other = rows.span.reason == "signature"
+    mine = [one for one in rows.earlier if not other or one.signature != rows.span.signature]
+    hits = (one for one in mine if one.lookup and one.hit)
+    return next(hits, next((one for one in mine if not one.lookup), None))
+
+
+def _stored(rows: ExplainRows) -> SpanRow | None:
+    return next((one for one in rows.earlier if not one.lookup), None)
+
+
+def _moved(rows: ExplainRows, before: SpanRow | None) -> tuple[tuple[Moved, ...], str]:
+    if before is not None:
+        changes, sentence = moved(_trace(before, hit=True), _trace(rows.span, hit=False))
+        return tuple(changes), sentence
+    if rows.span.reason != "signature":
+        return (), ""
+    gone = _gone(rows.signatures, rows.span)
+    if gone is None:
+        return (), ""
+    others = sum(row.misses for row in rows.spread)
+    return tuple(moved_fields(gone.fields, rows.span.fields)), (
+        f"no hit of this input was recorded; {count(others)} misses by the same change are: this process used "
+        f"signature {named(gone.signature)} until {clock(gone.last)}"
+    )
+
+
+def _gone(signatures: Sequence[SignatureRow], span: SpanRow) -> SignatureRow | None:
+    """The signature that gave way to the span's: named in its detail, else the one most used before."""
+    old = [row for row in signatures if row.signature != span.signature and row.before_hits + row.before_misses > 0]
+    stated = [row for row in old if row.signature and span.detail.startswith(row.signature)]
+    fading = [row for row in old if row.before_hits + row.before_misses > row.hits + row.misses]
+    return max(stated or fading or old, key=lambda row: (row.before_hits, row.before_misses), default=None)
+
+
+def _trace(span: SpanRow, *, hit: bool) -> Any:
+    said = {name: str(span.attributes.get(f"cache.{name}", "")) for name in ("namespace", "content", "region")}
+    return as_trace(
+        when=span.start, source=span.content_id or span.key, hit=hit, told=span.tier if hit else span.reason,
+        key=span.key, fields=span.fields, tenant=span.tenant, modality=span.modality, **said,
+    )  # fmt: skip
+
+
+def _others(reason: str, spread: Sequence[InstanceRow], span: SpanRow) -> list[str]:
+    """Whether it is this process or all of them."""
+    had = [row for row in spread if row.misses > 0]
+    misses = sum(row.misses for row in had)
+    if misses <= span.weight:
+        return []
+    spared = [row.instance for row in spread if row.misses <= 0]
+    firsts = [row.first_miss for row in had if row.first_miss is not None]
+    since = f" since {clock(min(firsts))}" if firsts else ""
+    same = " and the same signature" if reason == "signature" else ""
+    who = ", ".join(f"{named(row.instance)} {count(row.misses)}" for row in sorted(had, key=lambda row: -row.misses))
+    line = f"Others for the same reason{same}: {count(misses)} misses{since} ({who})"
+    return [f"{line}; none in {listed(spared)}." if spared else f"{line}."]
+
+
+def _then(later: Sequence[SpanRow]) -> list[str]:
+    hit = next((one for one in later if one.lookup and one.hit), None)
+    if hit is not None:
+        return [f"The same input hit again at {clock(hit.start)} in instance {named(hit.instance)}."]
+    return [f"It missed again at {clock(later[0].start)}."] if later and later[0].lookup else []
+
+
+def _no_lookup(rows: ExplainRows) -> Explained:
+    looks = [one for one in rows.trace if one.lookup]
+    misses = [one for one in looks if not one.hit]
+    if not looks:
+        return Explained(rows.span.name, ("No lookup of the cache was recorded in this trace.",))
+    reasons = sorted({one.reason or "absent" for one in misses})
+    told = f"{len(looks)} lookups were recorded in this trace, {len(misses)} missed"
+    told += f" ({listed(reasons)}). Open one of them." if misses else "."
+    return Explained(rows.span.name, (told,))
