@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from mmcache.model.event import Event
+from mmcache.ledger import Labels, Ledger
+from mmcache.model.event import Event, Evicted, Expired, Failed, Invalidated, Refused
+
+_COUNTED: dict[type, Callable[[Any], Labels]] = {
+    Evicted: lambda event: ("evicted", event.tier, event.reason.value),
+    Refused: lambda event: ("refused", event.tier, event.reason.value),
+    Expired: lambda event: ("expired", event.tier, "deadline"),
+    Invalidated: lambda event: ("invalidated", "", ""),
+    Failed: lambda event: ("failed", event.where, ""),
+}
+"""What happened, where, and why: of what nobody counts elsewhere."""
 
 
 class Feed:
@@ -36,10 +47,15 @@ class Events:
     def __init__(self, recent: int = 1024) -> None:
         self._recent: deque[Event] = deque(maxlen=recent)
         self._feeds: tuple[Feed, ...] = ()
+        self.counts = Ledger([1])
+        """(what, where, why) → how often: exact, whatever watchers miss. `evicted`, `refused`, `expired`,
+        `invalidated`, `failed`."""
 
     def emit(self, event: Event) -> None:
         """Called by the cache and its tiers."""
         self._recent.append(event)
+        if (labels := _COUNTED.get(type(event))) is not None:
+            self.counts.add(labels(event))
         for feed in self._feeds:
             feed.offer(event)
 

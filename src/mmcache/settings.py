@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from mmcache.model.errors import SettingsError
 
@@ -191,6 +192,73 @@ class SharedSettings:
     def known_password(self) -> str | None:
         """The password given, or of the environment."""
         return self.password if self.password is not None else os.environ.get("MMCACHE_SHARED_PASSWORD")
+
+
+@dataclass(frozen=True)
+class TelemetrySettings:
+    """What `telemetry.instrument` sends, where, and how much. Raises `SettingsError`."""
+
+    otlp: str | None = None
+    """Base address of an OTLP/HTTP receiver, `http://localhost:4318`; `/v1/traces` and `/v1/metrics` are added."""
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    """Sent with each request, for a receiver that asks who tells."""
+    sample: float = 0.01
+    """Share of lookups that become spans, 0…1; what a recorded request asks for always does."""
+    spans_per_second: float = 1000.0
+    """Most, of this process."""
+    service: str = ""
+    """`service.name`; "" = what the environment says to OpenTelemetry, else `mmcache`."""
+    instance: str = ""
+    """`service.instance.id`, another one for each process; "" = host and process."""
+    region: str = ""
+    """Where this process runs, as `cloud.region`."""
+    interval: float = 10.0
+    """Seconds between two reports of metrics."""
+    timeout_seconds: float = 5.0
+    """For one request to the receiver, and for what is left at the end."""
+
+    def __post_init__(self) -> None:
+        for name in ("service", "instance", "region"):
+            if not isinstance(getattr(self, name), str):
+                raise SettingsError(f"telemetry: {name} is a text, not {getattr(self, name)!r}")
+        for name, least, most in (
+            ("sample", 0, 1), ("spans_per_second", 0, 1e9), ("interval", 0.1, 86400), ("timeout_seconds", 0.1, 600),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if isinstance(value, bool) or not (isinstance(value, int | float) and least <= value <= most):
+                raise SettingsError(f"telemetry: {name} is a number from {least} to {most:g}, not {value!r}")
+        if self.otlp is not None:
+            _check_address(self.otlp)
+        for name, value in (self.headers or {}).items():
+            if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable() and name):
+                raise SettingsError(f"telemetry: a header is a name and a value in printable characters: {name!r:.60}")
+
+    @staticmethod
+    def from_environment(**given: Any) -> TelemetrySettings:
+        """`$MMCACHE_OTLP` and `$MMCACHE_TRACE_SAMPLE`, where nothing else is given. Raises `SettingsError`."""
+        otlp, sample = os.environ.get("MMCACHE_OTLP"), os.environ.get("MMCACHE_TRACE_SAMPLE")
+        found: dict[str, Any] = {"otlp": otlp} if otlp else {}
+        if sample:
+            try:
+                found["sample"] = float(sample)
+            except ValueError:
+                raise SettingsError(f"MMCACHE_TRACE_SAMPLE is a share from 0 to 1, not {sample!r}") from None
+        return TelemetrySettings(**found | {name: value for name, value in given.items() if value is not None})
+
+
+def _check_address(address: str) -> None:
+    hint = 'telemetry: otlp is the base address of a receiver, like "http://localhost:4318"'
+    try:
+        parts = urlsplit(address)
+        known = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SettingsError(f"{hint}: {error}") from error
+    if parts.username or parts.password:
+        raise SettingsError(f"{hint}; what proves who tells goes into headers, not into the address")
+    if not known or parts.query or parts.fragment or any(c.isspace() for c in address):
+        raise SettingsError(f"{hint}, not {address!r}")
+    if parts.path.rstrip("/").endswith(("/v1/traces", "/v1/metrics")):
+        raise SettingsError(f"{hint}; its paths are added to it: leave {parts.path!r} away")
 
 
 @dataclass(frozen=True)

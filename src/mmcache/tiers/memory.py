@@ -24,6 +24,7 @@ from mmcache.tiers.base import Deadline, Found, Held, TierStats
 from mmcache.tiers.expiry import Expiries
 from mmcache.tiers.hit_index import Below, Entry, hit_index
 from mmcache.tiers.pins import Pins
+from mmcache.tiers.reads import Reads
 from mmcache.tiers.room import FITS, Room, make_room
 
 ENTRY_OVERHEAD_BYTES = 1680
@@ -101,12 +102,15 @@ class MemoryTier:
         self._lock = threading.RLock()
         self._closed = False
         self._index = hit_index(self._entries, below, settings.recency_ring, self._clock, shared, catch_up)
+        self.reads = Reads(self._index)
         self.peek = self._index.peek
         """`peek(key, default=None)`: the value if it is here and alive. The hot path; takes no lock."""
         self.fresh = self._index.fresh
         """`fresh(key, default=None)`: like `peek`, but `default` for what may be refreshed early as well."""
         self.get_or_below = self._index.get
         """`get_or_below(key, default=None)`: like `peek`, but `below(key, default)` answers what is not here."""
+        self.sample = self._index.sample
+        """`sample(every, sink)`: see `HitIndex.sample`."""
         forks.join(self)
 
     @property
@@ -133,7 +137,7 @@ class MemoryTier:
 
     def used(self, key: Key) -> None:
         """Count a hit of `key`, and a use."""
-        self._index.touched(key)
+        self.reads.touched(key)
 
     def entry(self, key: Key, *, stale: bool = False) -> Entry | MissReason:
         """The entry of `key`, or why there is none; counts nothing. `stale`: also when it is over but within its
@@ -296,7 +300,7 @@ class MemoryTier:
         (some may be lost)."""
         with self._lock:
             now = self._clock.monotonic() if now is None else now
-            touched = self._index.drain()
+            touched = self.reads.drain()
             self._policy.touch_all(touched, now)
             if self._lives is not None:
                 for key in touched:

@@ -1,0 +1,116 @@
+"""OpenTelemetry's SDK, set up to send spans and metrics to one address by OTLP over HTTP; and set up anew in a fork."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mmcache.model.errors import SettingsError
+from mmcache.settings import TelemetrySettings
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from mmcache.telemetry.quiet import Sending
+
+BATCH, QUEUE, EVERY_MS = 1024, 8192, 1000
+"""Spans in a request, spans that wait for one, and how often one goes out."""
+
+_instances = itertools.count(1)
+_process = os.getpid()
+
+
+def instance_id() -> str:
+    """`host-pid`, and a number behind it for all but the first of a process."""
+    global _instances, _process
+    if _process != os.getpid():
+        _instances, _process = itertools.count(1), os.getpid()
+    number = next(_instances)
+    return f"{socket.gethostname()}-{os.getpid()}" + (f"-{number}" if number > 1 else "")
+
+
+def resource(settings: TelemetrySettings) -> Resource:
+    """Who tells: `service.name`, `service.instance.id`, `service.version`, `process.pid`, `host.name`.
+
+    What `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say stands, where the settings say nothing.
+    """
+    from importlib.metadata import version
+
+    from opentelemetry.sdk.resources import Resource
+
+    said = Resource.create().attributes
+    name = str(said.get("service.name", "unknown_service"))
+    own: dict[str, Any] = {
+        "service.name": settings.service or ("mmcache" if name.startswith("unknown_service") else name),
+        "service.instance.id": settings.instance or instance_id(),
+        "service.version": version("mmcache"),
+        "process.pid": os.getpid(),
+        "host.name": said.get("host.name", socket.gethostname()),
+    }
+    return Resource.create(own | ({"cloud.region": settings.region} if settings.region else {}))
+
+
+class Providers:
+    """A tracer's and a meter's provider that send to `settings.otlp`. Threads of the SDK's do the sending: nobody waits
+    for the receiver. Raises `SettingsError` where OpenTelemetry is missing."""
+
+    def __init__(self, settings: TelemetrySettings) -> None:
+        self.tracer: TracerProvider
+        self.meter: MeterProvider
+        self.sending: Sending
+        self._settings = settings
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.metrics import MeterProvider
+            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+            from mmcache.telemetry.quiet import QuietMetrics, QuietSpans, Sending
+        except ImportError as error:
+            raise SettingsError(f"telemetry by OTLP needs pip install 'mmcache[otel]': {error}") from error
+        told, address, headers = resource(self._settings), self._settings.otlp, dict(self._settings.headers or {})
+        assert address is not None
+        address, patience = address.rstrip("/"), self._settings.timeout_seconds
+        self.sending = Sending()
+        spans = OTLPSpanExporter(endpoint=f"{address}/v1/traces", headers=headers, timeout=patience)
+        metrics = OTLPMetricExporter(endpoint=f"{address}/v1/metrics", headers=headers, timeout=patience)
+        self.tracer = TracerProvider(resource=told, sampler=ALWAYS_ON, shutdown_on_exit=False)
+        self.tracer.add_span_processor(BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH))
+        reader = PeriodicExportingMetricReader(
+            QuietMetrics(metrics, self.sending), self._settings.interval * 1000, patience * 1000
+        )
+        self.meter = MeterProvider([reader], resource=told, shutdown_on_exit=False)
+
+    def abandon(self) -> None:
+        """They are the parent's: nothing more is sent for them."""
+        self.sending.muted = True
+
+    def close(self, seconds: float) -> bool:
+        """Send what is left, for at most so long; whether it ended in time."""
+        return within(seconds, self.tracer.shutdown, self.meter.shutdown)
+
+    def flush(self, seconds: float) -> bool:
+        """Send what there is, for at most so long; whether it ended in time."""
+        return within(seconds, self.tracer.force_flush, self.meter.force_flush)
+
+
+def within(seconds: float, *steps: Callable[[], object]) -> bool:
+    """Take steps, side by side, in threads that are left behind when the time is over."""
+    threads = [threading.Thread(target=step, name="mmcache-telemetry-end", daemon=True) for step in steps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds / len(threads))
+    return not any(thread.is_alive() for thread in threads)
