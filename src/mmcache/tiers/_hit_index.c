@@ -32,7 +32,57 @@ typedef struct {
     PyObject *sink;             /* callable((key, Unix ns, context)) for one in `every` hits, or NULL */
     unsigned long long every, turn; /* the first hit with this number or a later one is sampled; NEVER without a sink */
     uint64_t random;
+    uint64_t waiting;           /* calls of `below` under way */
 } HitIndex;
+
+/* A tracer's place to look in (see mmcache/tracer). The semaphore is raised by the kernel in a process that is traced:
+   in all others a read pays for one load and one branch, and the probe is not called. Both symbols are exported, so
+   that a stripped library has them; the code here takes the short way to the semaphore. */
+#ifdef __linux__
+static volatile unsigned short traced __attribute__((section(".probes"), used)) = 0;
+extern volatile unsigned short mmcache_probe_semaphore __attribute__((alias("traced"), visibility("default")));
+
+/* hash: the key's three parts, first 8 bytes of each, XORed. key: its 48 bytes. delay: ns that the read took in here,
+   lower tiers included where it went on to them; 0 where the caller did the looking. waiting: how many `get`s wait for
+   a lower tier right now. hit: whether memory had it. */
+void mmcache_probe_read(uint64_t hash, const void *key, uint64_t delay, uint64_t waiting, uint64_t hit);
+
+#ifdef __x86_64__ /* Linux from 6.18 on turns a probe on this very instruction into a call, without a trap */
+__asm__(".pushsection .text\n.p2align 4\n.globl mmcache_probe_read\n.type mmcache_probe_read, @function\n"
+        "mmcache_probe_read:\n.byte 0x0f, 0x1f, 0x44, 0x00, 0x00\nret\n"
+        ".size mmcache_probe_read, . - mmcache_probe_read\n.popsection\n");
+#else
+__attribute__((noinline, visibility("default"))) void mmcache_probe_read(uint64_t hash, const void *key, uint64_t delay,
+                                                                         uint64_t waiting, uint64_t hit)
+{
+    __asm__ volatile("" ::"r"(hash), "r"(key), "r"(delay), "r"(waiting), "r"(hit));
+}
+#endif
+
+static uint64_t nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t watched(void) /* when this read began, or 0 = nobody asks */
+{
+    return __builtin_expect(traced, 0) ? nanoseconds() : 0;
+}
+
+static Py_NO_INLINE void tell(HitIndex *self, PyObject *key, uint64_t began, int hit)
+{
+    uint64_t part[6], delay = began ? nanoseconds() - began : 0;
+    if (!PyBytes_Check(key) || PyBytes_GET_SIZE(key) != sizeof part) return; /* no `Key` */
+    memcpy(part, PyBytes_AS_STRING(key), sizeof part);
+    mmcache_probe_read(part[0] ^ part[2] ^ part[4], PyBytes_AS_STRING(key), delay, self->waiting, (uint64_t)hit);
+}
+#else
+enum { traced = 0 };
+static inline uint64_t watched(void) { return 0; }
+static void tell(HitIndex *self, PyObject *key, uint64_t began, int hit) {}
+#endif
 
 #define NEVER ULLONG_MAX
 #define SEED 0x9E3779B97F4A7C15u /* also in the plain twin: both sample the same hits */
@@ -147,10 +197,11 @@ static PyObject *parse_default(PyObject *const *args, Py_ssize_t count, PyObject
 static PyObject *find_or_default(HitIndex *self, PyObject *key, PyObject *fallback, Py_ssize_t place)
 {
     if (fallback == NULL) return NULL;
+    uint64_t began = watched();
     PyObject *found = find(self, key, place);
-    if (found != NULL || PyErr_Occurred()) return found;
-    Py_INCREF(fallback);
-    return fallback;
+    if (found == NULL && PyErr_Occurred()) return NULL;
+    if (began) tell(self, key, began, found != NULL);
+    return found == NULL ? Py_NewRef(fallback) : found;
 }
 
 static PyObject *peek(HitIndex *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -169,9 +220,17 @@ static PyObject *get(HitIndex *self, PyObject *const *args, Py_ssize_t count, Py
 {
     PyObject *fallback = parse_default(args, count, names, "get");
     if (fallback == NULL) return NULL;
+    uint64_t began = watched();
     PyObject *found = find(self, args[0], DEADLINE);
-    if (found != NULL || PyErr_Occurred()) return found;
-    return PyObject_CallFunctionObjArgs(self->below, args[0], fallback, NULL);
+    int hit = found != NULL;
+    if (!hit) {
+        if (PyErr_Occurred()) return NULL;
+        self->waiting++;
+        found = PyObject_CallFunctionObjArgs(self->below, args[0], fallback, NULL);
+        self->waiting--;
+    }
+    if (began && found != NULL) tell(self, args[0], began, hit);
+    return found;
 }
 
 static PyObject *touched(HitIndex *self, PyObject *key)
@@ -181,9 +240,8 @@ static PyObject *touched(HitIndex *self, PyObject *key)
     Py_INCREF(key);
     *place = key;
     unsigned long long n = self->hits++;
-    int told = n >= self->turn ? sampled(self, key, n) : 0;
+    if (n >= self->turn && self->every > 1) self->turn = n + gap(self); /* its turn, and nobody is told */
     Py_XDECREF(old);
-    if (told < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -309,7 +367,7 @@ static PyMethodDef methods[] = {
     {"peek", (PyCFunction)(void (*)(void))peek, METH_FASTCALL | METH_KEYWORDS, "peek(key, default=None): the value held, or default."},
     {"fresh", (PyCFunction)(void (*)(void))fresh, METH_FASTCALL | METH_KEYWORDS, "fresh(key, default=None): the value held and not due for a refresh, or default."},
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS, "get(key, default=None): the value held, or below(key, default)."},
-    {"touched", (PyCFunction)touched, METH_O, "Record and count a hit of key."},
+    {"touched", (PyCFunction)touched, METH_O, "Record and count a hit of key; no sink is told."},
     {"sample", (PyCFunction)sample, METH_VARARGS, "sample(every, sink): call sink((key, unix_ns, context)) for one in `every` hits."},
     {"drain", (PyCFunction)drain, METH_NOARGS, "Keys hit since the last drain, oldest first; the excess is lost."},
     {NULL, NULL, 0, NULL},

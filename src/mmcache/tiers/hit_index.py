@@ -61,11 +61,11 @@ class HitIndex(Protocol):
         """The value held and alive, else `below(key, default)`."""
 
     def touched(self, key: Key, /) -> None:
-        """Record and count a hit."""
+        """Record and count a hit that was found without this index; who found it tells who wants to hear of it."""
 
     def sample(self, every: int, sink: Sink | None, /) -> None:
-        """Call `sink((key, Unix time in ns, copy of the context))` for one in `every` hits, of all entry points; None
-        ends it, and then a hit pays for one comparison.
+        """Call `sink((key, Unix time in ns, copy of the context))` for one in `every` hits of `peek`, `fresh`, `get`;
+        None ends it, and then a hit pays for one comparison.
 
         The gaps are uniform over 1 to 2 every - 1, so their mean is `every` and no periodic load is always, or never,
         sampled; 1 takes all. The sink runs in the reading thread and must be short, and must not read this index. An
@@ -117,10 +117,11 @@ class PythonHitIndex:
                 turn = 0 if every == 1 else self.hits + self._gap() - 1
 
         def touched(key: Key, /) -> None:
+            nonlocal turn
             ring(key)
             n = count()
-            if n >= turn:
-                sampled(key, n)
+            if n >= turn and self._every > 1:
+                turn = n + self._gap()  # its turn, and nobody is told
 
         self.seen = shared[0] if shared is not None else 0
 
