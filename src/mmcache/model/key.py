@@ -60,6 +60,12 @@ class Key(bytes):
         """Region recipe, 16 bytes; `WHOLE` for the whole input."""
         return self[32:]
 
+    @property
+    def short(self) -> str:
+        """16 hex digits for spans and tables: the first 8 bytes of the three parts, XORed (cheap in C, too)."""
+        one, two, three = (int.from_bytes(self[start : start + 8]) for start in (0, 16, 32))
+        return f"{one ^ two ^ three:016x}"
+
     def __str__(self) -> str:
         whole = self.region == WHOLE
         return ".".join(part.hex() for part in (self.scope, self.digest, *(() if whole else (self.region,))))
