@@ -1,0 +1,105 @@
+"""The files in deploy/, read, and what stands in them: expressions, and the names that they use."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+jsonschema = pytest.importorskip("jsonschema")
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "deploy"
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool: install Debian's package prometheus")
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NAME = re.compile(r"(?:[a-z_]+:)?mmcache_[a-z0-9_]+(?::[a-z0-9]+)?")
+_ROW = re.compile(r"^\| `mmcache\.", re.M)
+
+
+class Series(NamedTuple):
+    """A metric as Prometheus knows it."""
+
+    name: str
+    kind: str
+    labels: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What an expression may call it."""
+        if self.kind == "histogram":
+            return frozenset(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return frozenset({self.name})
+
+
+def load(path: str) -> Any:
+    """A YAML or JSON file of the kit."""
+    text = (DEPLOY / path).read_text(encoding="utf-8")
+    return json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+
+
+def complaints(document: Any, schema: str) -> list[str]:
+    """What the schema says against it."""
+    rules = load(schema)
+    jsonschema.Draft202012Validator.check_schema(rules)
+    found = jsonschema.Draft202012Validator(rules).iter_errors(document)
+    return [f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}" for error in found]
+
+
+def rules() -> Iterator[Mapping[str, Any]]:
+    """Every rule of rules.yml."""
+    for group in load("prometheus/rules.yml")["groups"]:
+        yield from group["rules"]
+
+
+def names_in(expression: str) -> set[str]:
+    """Metrics and recorded series that an expression reads."""
+    return set(_NAME.findall(_STRING.sub('""', expression)))
+
+
+def board_expressions() -> Iterator[str]:
+    """Every expression of the Grafana board, also of its variables and annotations."""
+    board = load("grafana/board.json")
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"]
+    for mark in board["annotations"]["list"]:
+        yield mark["expr"]
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            yield re.fullmatch(r"label_values\((.+), [a-z_]+\)", variable["query"]["query"])[1]  # type: ignore[index]
+
+
+def plain(expression: str) -> str:
+    """As Grafana would send it."""
+    for name, value in (("$__rate_interval", "1m"), ("$__range", "1h")):
+        expression = expression.replace(name, value)
+    return re.sub(r"\$[a-z_]+", ".*", expression)
+
+
+def promtool(*words: str, cwd: Path) -> None:
+    """Runs, or fails with what it said."""
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, *words], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"promtool {' '.join(words)}\n{done.stdout}\n{done.stderr}"
+
+
+def reference() -> dict[str, Series]:
+    """The metrics of docs/reference/telemetry.md, by the name that Prometheus gives them."""
+    text = (ROOT / "docs/reference/telemetry.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if _ROW.match(line)]
+    found = {}
+    for line in lines:
+        _, _, kind, _, labels, exposed, _ = (cell.strip() for cell in line.split("|"))
+        words = frozenset(re.findall(r"`([a-z_]+)`", labels.partition(";")[0] + labels.partition("failures:")[2]))
+        for name in re.findall(r"`([a-z0-9_]+)`", exposed):
+            found[name] = Series(name, kind, words)
+    return found
