@@ -121,3 +121,7 @@ class DashboardError(MMCacheError):
     def __init__(self, message: str, *, status: int = 500, code: str = "store") -> None:
         super().__init__(message)
         self.status, self.code = status, code
+
+
+class TracerError(MMCacheError):
+    """A process cannot be traced: no privilege, no kernel support, no such process, or nothing in it to look at."""
