@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -17,10 +18,12 @@ from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
 from mmcache.model.key import Key
 from mmcache.model.void import VoidKey
+from mmcache.observing import Observer, Strategy
 from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scope, Scopes
 from mmcache.stats import Tally
 from mmcache.store import Store
+from mmcache.tiers.hit_index import Sink
 
 Mode = Literal["on", "shadow", "off"]
 
@@ -55,19 +58,37 @@ class Answers:
         self._store, self._fill, self._scopes, self._tally = store, fill, scopes, tally
         self._revalidation, self._many = revalidation, ManyFill(fill)
         self._events, self._structures, self.verify_share = events, structures, verify_share
+        self.observer: Observer | None = None
 
-    def look_up(self, keys: Sequence[Key], *, settled: bool = False) -> list[Lookup]:
+    def observe(self, observer: Observer | None) -> None:
+        """Tell `observer` of every lookup that comes here, every computation, put and invalidation from now on.
+
+        Hits that memory answers by itself (`peek`, `get`, `get_or_compute`) never come here: see `sample_hits`.
+        """
+        self.observer = self._fill.observer = self._store.observer = observer
+
+    def sample_hits(self, every: int, sink: Sink | None) -> None:
+        """Tell `sink` of one in `every` hits that memory answers by itself; None = of none. See `HitIndex.sample`."""
+        self._store.memory.sample(every, sink)
+
+    def look_up(self, keys: Sequence[Key], *, settled: bool = False, strategy: Strategy = "exact") -> list[Lookup]:
         """Look keys up in all tiers, a batch a tier; counted, and logged as events.
 
         `settled`: each goes to `settle`, so that what is over but may be served while it is revalidated counts too.
         """
+        observer = self.observer
+        began = 0 if observer is None else observer.begin()
         self._store.memory.check_open()
         if self.mode == "off":
-            looks = [Lookup(None, reason=MissReason.BYPASSED)] * len(keys)
+            looks = [_SWITCHED_OFF] * len(keys)
         else:
             looks = self._store.find(keys, stale=settled and self.mode == "on")
             looks = [_void(key) or look for key, look in zip(keys, looks, strict=True)]
-        return [self.count(key, look) for key, look in zip(keys, looks, strict=True)]
+        for key, look in zip(keys, looks, strict=True):
+            self.count(key, look)
+        if observer is not None and began:
+            observer.looked_up(keys, looks, began, strategy)
+        return looks
 
     def check_open(self) -> None:
         """Raises `TierClosedError`."""
@@ -75,7 +96,10 @@ class Answers:
 
     def find(self, key: Key, *, settled: bool = False) -> Lookup:
         """Like `look_up` of one key, for who sees to it that the outcome is counted: `count` or `count_near`."""
-        return self._store.find([key], stale=settled and self.mode == "on")[0]
+        observer = self.observer
+        began = 0 if observer is None else observer.begin()
+        look = self._store.find([key], stale=settled and self.mode == "on")[0]
+        return replace(look, began=began) if began else look
 
     def read(self, key: Key) -> Lookup:
         """What is stored, to be compared: neither counted nor a use."""
@@ -96,40 +120,53 @@ class Answers:
         if self.mode == "on" and not isinstance(key, VoidKey):
             self._store.put(key, self._scopes.require(key), value, cost=cost, ttl=ttl, done=nothing)
 
-    def count(self, key: Key, look: Lookup) -> Lookup:
+    def count(self, key: Key, look: Lookup, strategy: Strategy = "exact") -> Lookup:
         """Count and log the outcome of a lookup."""
         if look.make is None:
             self._tally.miss(look.reason, self._modality(key))
-            self._events.emit(Missed(key, look.reason))
+            self._events.emit(Missed(key, look.reason, look.detail))
         else:
             self._tally.hit(look.tier, self._modality(key), look.saved)
             self._events.emit(Hit(key, look.tier))
+        if look.began and self.observer is not None:
+            self.observer.looked_up([key], [look], look.began, strategy)
         return look
 
-    def count_near(self, key: Key, stored: Key, look: Lookup, confidence: float) -> None:
-        """The same for `key`, which was answered with what is stored for another."""
+    def count_miss(self, keys: Sequence[Key], look: Lookup, strategy: Strategy = "exact") -> None:
+        """Count and log `keys`, none of which was looked for."""
+        observer = self.observer
+        began = 0 if observer is None else observer.begin()
+        for key in keys:
+            self.count(key, look)
+        if observer is not None and began:
+            observer.looked_up(keys, [look] * len(keys), began, strategy)
+
+    def count_near(self, key: Key, stored: Key, look: Lookup, confidence: float, began: int = 0) -> None:
+        """The same for `key`, which was answered with what is stored for another. began: of its own `Lookup`."""
         if look.tier == self._store.memory.name:
             self._store.memory.used(stored)
         self._tally.hit(look.tier, self._modality(key), look.saved)
         self._events.emit(NearHit(key, stored, look.tier, confidence))
+        if began and self.observer is not None:
+            self.observer.looked_up([key], [look], began, "near")
 
     def _modality(self, key: Key) -> str | None:
         scope = self._scopes.find(key)
         return scope.signature.modality if scope is not None else None
 
-    def answer(self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool = False) -> Any:
-        """The stored value, or `compute()`'s, stored."""
+    def answer(
+        self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool | str = False
+    ) -> Any:
+        """The stored value, or `compute()`'s, stored. bypass: whether nothing is to be looked up, or why."""
         if bypass:
-            self._count_bypass(key)
-            return self._fill.timed(compute, tenant=self._tenant(key))[0]
+            self.count_miss([key], _bypassed(bypass))
+            return self._fill.timed(compute, [key], self._tenant(key))[0]
         return self.settle(key, self.look_up([key], settled=True)[0], compute, ttl=ttl)
 
     def settle(self, key: Key, look: Lookup, compute: Callable[[], Any], *, ttl: float | None = None) -> Any:
         """Finish a lookup: hand out the hit (recomputing it where a check is due), or fill the miss."""
-        if self.mode == "off":
-            return self._fill.timed(compute)[0]
-        if isinstance(key, VoidKey):
-            return self._fill.timed(compute, tenant=self._tenant(key))[0]
+        if self.mode == "off" or isinstance(key, VoidKey):
+            return self._fill.timed(compute, [key], self._tenant(key))[0]
         if look.make is None:
             return self._fill.run(key, self._scopes.require(key), compute, ttl)()
         if self.mode == "on" and self._revalidation.due(look):
@@ -137,25 +174,23 @@ class Answers:
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
-        return self._checked(key, look, self._fill.timed(compute, tenant=self._tenant(key))[0], ttl, then)
+        return self._checked(key, look, self._fill.timed(compute, [key], self._tenant(key))[0], ttl, then)
 
     async def answer_async(
         self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
     ) -> Any:
         """The async twin of `answer`."""
         if bypass or self.mode == "off":
-            self._count_bypass(key)
-            return (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0]
+            self.count_miss([key], _bypassed(bypass))
+            return (await self._fill.timed_async(compute, [key], self._tenant(key)))[0]
         return await self.settle_async(key, await self._look_up_async(key), compute, ttl=ttl)
 
     async def settle_async(
         self, key: Key, look: Lookup, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None
     ) -> Any:
         """The async twin of `settle`."""
-        if self.mode == "off":
-            return (await self._fill.timed_async(compute))[0]
-        if isinstance(key, VoidKey):
-            return (await self._fill.timed_async(compute, tenant=self._tenant(key)))[0]
+        if self.mode == "off" or isinstance(key, VoidKey):
+            return (await self._fill.timed_async(compute, [key], self._tenant(key)))[0]
         if look.make is None:
             return (await self._fill.run_async(key, self._scopes.require(key), compute, ttl))()
         if self.mode == "on" and self._revalidation.due(look):
@@ -163,17 +198,19 @@ class Answers:
         if not self._check_due():
             return look.make()
         then = self._store.changes.now
-        value, _ = await self._fill.timed_async(compute, tenant=self._tenant(key))
+        value, _ = await self._fill.timed_async(compute, [key], self._tenant(key))
         return await in_thread(partial(self._checked, key, look, value, ttl, then))
 
     async def _look_up_async(self, key: Key) -> Lookup:
         """Memory in place; what may block, in a thread."""
         import asyncio
 
+        observer = self.observer
+        began = 0 if observer is None else observer.begin()
         self._store.memory.check_open()
-        near = self._store.find_near([key])
-        if near[0].make is not None:
-            return self.count(key, near[0])
+        near = self._store.find_near([key])[0]
+        if near.make is not None:
+            return self.count(key, replace(near, began=began) if began else near)
         return (await asyncio.to_thread(self.look_up, [key], settled=True))[0]
 
     def answer_many(
@@ -186,12 +223,11 @@ class Answers:
     ) -> list[Any]:
         """Values in the order of `requests`; `compute` gets the missing ones, each key once, in one call."""
         if bypass or self.mode == "off":
-            for request in requests:
-                self._count_bypass(request.key)
             if not requests:
                 return []
-            tenant = self._tenant(requests[0].key)
-            return self._fill.timed(lambda: compute(requests), len(requests), tenant)[0]  # type: ignore[return-value]
+            keys = [request.key for request in requests]
+            self.count_miss(keys, _bypassed(bypass))
+            return self._fill.timed(lambda: compute(requests), keys, self._tenant(keys[0]))[0]  # type: ignore[return-value]
         looks = self.look_up([request.key for request in requests])
         makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
         missing = {r.key: r for r in requests if r.key not in makes}
@@ -199,7 +235,7 @@ class Answers:
         then = self._store.changes.now
         if due:
             tenant = self._tenant(next(iter(due)))
-            values = self._fill.timed(lambda: compute(list(due.values())), len(due), tenant)[0]
+            values = self._fill.timed(lambda: compute(list(due.values())), list(due), tenant)[0]
             for (key, _), value in zip(due.items(), values, strict=True):  # type: ignore[call-overload]
                 look = next(one for r, one in zip(requests, looks, strict=True) if r.key == key)
                 makes[key] = partial(same, self._checked(key, look, value, ttl, then))
@@ -213,9 +249,12 @@ class Answers:
         """
         import asyncio
 
+        observer = self.observer
+        began = 0 if observer is None else observer.begin()
         self._store.memory.check_open()
         if self.mode == "off":
-            return [self.count(key, Lookup(None, reason=MissReason.BYPASSED)) for key in keys]
+            self.count_miss(keys, _SWITCHED_OFF)
+            return [_SWITCHED_OFF] * len(keys)
         looks = self._store.find_near(keys)
         if self._store.lower and (below := [i for i, look in enumerate(looks) if look.make is None]):
             found = await asyncio.to_thread(self._store.find, [keys[i] for i in below])
@@ -223,9 +262,11 @@ class Answers:
                 looks[i] = look
         else:
             looks = [self._store.name_miss(key, look) for key, look in zip(keys, looks, strict=True)]
-        over = Lookup(None, reason=MissReason.EXPIRED)
-        looks = [over if look.make is not None and not look.since(since) else look for look in looks]
-        return [self.count(key, _void(key) or look) for key, look in zip(keys, looks, strict=True)]
+        looks = [_TOO_OLD if look.make is not None and not look.since(since) else look for look in looks]
+        looks = [self.count(key, _void(key) or look) for key, look in zip(keys, looks, strict=True)]
+        if observer is not None and began:
+            observer.looked_up(keys, looks, began, "exact")
+        return looks
 
     async def settle_many_async(
         self,
@@ -265,18 +306,27 @@ class Answers:
             if not found.equal:
                 self._events.emit(Differed(key, found.largest))
                 if not self._store.changes.since(key, then):
-                    self._store.put(key, scope, value, cost=look.saved, ttl=ttl, done=nothing)
+                    self._store.put(key, scope, value, cost=look.saved, ttl=ttl, done=nothing, follows=True)
         except MMCacheError as error:
             self._events.emit(Failed("check", f"could not compare: {error}", key))
             return value
         return value if self.mode == "shadow" else fresh
 
-    def _count_bypass(self, key: Key) -> None:
-        self.count(key, Lookup(None, reason=MissReason.BYPASSED))
+
+_SWITCHED_OFF = Lookup(None, reason=MissReason.BYPASSED, detail="switched off")
+_TOO_OLD = Lookup(None, reason=MissReason.EXPIRED, detail="older than the caller takes")
+
+
+def _bypassed(bypass: bool | str) -> Lookup:
+    """bypass: False where the mode is off."""
+    why = bypass if isinstance(bypass, str) else "asked for"
+    return Lookup(None, reason=MissReason.BYPASSED, detail=why) if bypass else _SWITCHED_OFF
 
 
 def _void(key: Key) -> Lookup | None:
-    return Lookup(None, reason=key.reason) if isinstance(key, VoidKey) else None
+    if not isinstance(key, VoidKey):
+        return None
+    return Lookup(None, reason=key.reason, detail="rows: the state of what it rests on cannot be told")
 
 
 def nothing() -> None:

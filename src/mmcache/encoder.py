@@ -205,7 +205,8 @@ class Encoder:
         request = self._identify(source, arguments, keywords, region)
         compute = self._computing(request, arguments, keywords)
         if self._options.bypass or (guard is not None and guard.bypass()):
-            return self._cache.answers.answer(request.key, compute, bypass=True)
+            why = self._options.bypass or "a lookup costs more than computing"
+            return self._cache.answers.answer(request.key, compute, bypass=why)
         look = self._cache.answers.look_up([request.key], settled=True)[0]
         looked, computing = time.perf_counter() - started, look.saved
 
@@ -236,9 +237,9 @@ class Encoder:
         digest = blake3(b"row" + canonical_arguments(arguments, keywords), key=scope.salt).digest(length=16)
         place = self._cache.below.key(scope, digest, rows=row)
         if isinstance(place, VoidKey):
-            answers.count(place, Lookup(None, reason=place.reason))
+            answers.count_miss([place], Lookup(None, reason=place.reason, detail="rows"), "row")
         elif (known := answers.find(place).make) is not None:
-            found = answers.look_up([Key.from_bytes(bytes(known()))])[0]  # type: ignore[call-overload]
+            found = answers.look_up([Key.from_bytes(bytes(known()))], strategy="row")[0]  # type: ignore[call-overload]
             if found.make is not None:
                 return found.make()
         started = time.perf_counter()

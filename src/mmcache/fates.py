@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import intern
 from typing import TypeVar
 
 from mmcache.forks import Lock
@@ -35,7 +36,8 @@ class Fates:
     """Bounded; safe under threads. The latest of each key counts."""
 
     def __init__(self) -> None:
-        self._evicted: dict[Key, None] = {}
+        self._evicted: dict[Key, str] = {}
+        """Whence, and why."""
         self._last: dict[Key, Fate] = {}
         self._lock = Lock()
 
@@ -48,7 +50,7 @@ class Fates:
                     self._forget(self._last, key)
             case Evicted(key=key):
                 if event.reason is not EvictReason.PURGED:
-                    self._keep(self._evicted, key, None, GHOSTS)
+                    self._keep(self._evicted, key, intern(f"evicted from {event.tier}: {event.reason.value}"), GHOSTS)
                 self._remember(key, Fate("evicted", event.tier, event.reason.value, now, dict(event.why)))
             case Refused(key=key):
                 self._remember(key, Fate("refused", event.tier, event.reason.value, now, dict(event.why)))
@@ -59,12 +61,16 @@ class Fates:
             case _:
                 pass
 
-    def reason(self, key: Key) -> MissReason:
-        """Why `key` is not here, as far as is remembered: `evicted`, `expired`, or `absent`."""
-        if key in self._evicted:
-            return MissReason.EVICTED
+    def reason(self, key: Key) -> tuple[MissReason, str]:
+        """Why `key` is not here, as far as is remembered: `evicted`, `expired`, or `absent`; and in a few words."""
+        if (whence := self._evicted.get(key)) is not None:
+            return MissReason.EVICTED, whence
         last = self._last.get(key)
-        return MissReason.EXPIRED if last is not None and last.what == "expired" else MissReason.ABSENT
+        if last is None:
+            return MissReason.ABSENT, ""
+        if last.what == "expired":
+            return MissReason.EXPIRED, f"expired in {last.tier}"
+        return MissReason.ABSENT, f"refused by {last.tier}: {last.reason}" if last.what == "refused" else last.what
 
     def last(self, key: Key) -> Fate | None:
         """The latest refusal or departure of `key` since it was last stored in memory."""

@@ -13,11 +13,12 @@ from contextvars import copy_context
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from mmcache.flight import Flight, SingleFlight, leading
+from mmcache.flight import Flight, Released, SingleFlight, leading
 from mmcache.lookup import Lookup, Make
 from mmcache.model.errors import UnsupportedValueError
 from mmcache.model.event import Failed, Refused, RefuseReason
 from mmcache.model.key import Key
+from mmcache.observing import Observer
 from mmcache.scopes import Scope
 from mmcache.settings import FlightSettings
 from mmcache.slots import Slots, in_own_thread, lent
@@ -47,6 +48,7 @@ class Fill:
         """`slots`: how many may compute at a time; None = no limit."""
         self.store, self.flights, self.claims, self._tally = store, flights, claims, tally
         self.settings, self._slots = settings, slots
+        self.observer: Observer | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._process = 0
 
@@ -78,7 +80,7 @@ class Fill:
             if followed is None:
                 continue  # the leader was interrupted: take over
             if followed is ALONE:
-                value = self.timed(compute)[0]
+                value = self.timed(compute, [key])[0]
                 return partial(same, value)
             return followed
 
@@ -90,7 +92,7 @@ class Fill:
         if found:
             return found[0]
         with leading(flight), Released(self.claims, flight) as claim:
-            value, seconds = self.timed(compute, tenant=scope.tenant)
+            value, seconds = self.timed(compute, [flight.key], scope.tenant)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
     async def run_async(
@@ -114,7 +116,7 @@ class Fill:
             if followed is None:
                 continue
             if followed is ALONE:
-                value, _ = await self.timed_async(compute)
+                value, _ = await self.timed_async(compute, [key])
                 return partial(same, value)
             return followed
 
@@ -131,7 +133,7 @@ class Fill:
         if found:
             return found[0]
         with leading(flight), Released(self.claims, flight) as claim:
-            value, seconds = await self.timed_async(compute, tenant=scope.tenant)
+            value, seconds = await self.timed_async(compute, [flight.key], scope.tenant)
             return await self.keep_async(flight, scope, value, seconds, ttl, claim.hand_over())
 
     async def claiming(self, flight: Flight, step: Callable[[], T]) -> T:
@@ -162,7 +164,7 @@ class Fill:
             for key, (flight, leads) in joined.items():
                 followed = None if leads else self.follow(flight)
                 if followed is ALONE:
-                    made[key] = partial(same, self.timed(lambda key=key: compute([wanted[key][1]]))[0][0])  # type: ignore[index, misc]
+                    made[key] = partial(same, self.timed(lambda key=key: compute([wanted[key][1]]), [key])[0][0])  # type: ignore[index, misc]
                 elif followed is not None:
                     made[key] = followed
         return made
@@ -190,7 +192,7 @@ class Fill:
                         made[key] = look.make
                 if mine := [key for key in claims if key not in made]:
                     tenant = wanted[mine[0]][0].tenant
-                    values, seconds = self.timed(lambda: compute([wanted[key][1] for key in mine]), len(mine), tenant)
+                    values, seconds = self.timed(lambda: compute([wanted[key][1] for key in mine]), mine, tenant)
                     for key, value in zip(mine, values, strict=True):  # type: ignore[call-overload]
                         scope, done = wanted[key][0], claims[key].hand_over()
                         made[key] = self.keep(led[key], scope, value, seconds / len(mine), ttl, done)
@@ -245,7 +247,7 @@ class Fill:
                 done()
                 return self.store.freeze(key, scope, value, seconds)[1]
             make = self.store.put(
-                key, scope, value, cost=seconds, ttl=ttl, done=done, unless=lambda: flight.doomed
+                key, scope, value, cost=seconds, ttl=ttl, done=done, unless=lambda: flight.doomed, follows=True
             ).make
         except UnsupportedValueError as error:
             self.store.emit(Refused(key, "cache", RefuseReason.UNSUPPORTED, str(error)))
@@ -307,31 +309,37 @@ class Fill:
                     raise
                 return ALONE
 
-    def timed(self, compute: Callable[[], object], count: int = 1, tenant: str | None = None) -> tuple[object, float]:
-        """Run the model; its value and the seconds it took. With a `tenant`, in a compute slot where they are limited:
-        waiting for one does not count."""
-        with self._slot(tenant):
+    def timed(
+        self, compute: Callable[[], object], keys: Sequence[Key], tenant: str | None = None
+    ) -> tuple[object, float]:
+        """Run the model over the inputs of `keys`; its value and the seconds it took. With a `tenant`, in a compute
+        slot where they are limited: waiting for one does not count."""
+        with self._slot(tenant), self._observed(keys):
             started = time.perf_counter()
             value = compute()
             seconds = time.perf_counter() - started
-        self._tally.computed(count, seconds)
+        self._tally.computed(len(keys), seconds)
         return value, seconds
 
     async def timed_async(
-        self, compute: Callable[[], object | Awaitable[object]], count: int = 1, tenant: str | None = None
+        self, compute: Callable[[], object | Awaitable[object]], keys: Sequence[Key], tenant: str | None = None
     ) -> tuple[object, float]:
         """The async twin of `timed`."""
         async with self._slot_async(tenant):
-            started = time.perf_counter()
-            if inspect.iscoroutinefunction(compute):
-                value = await compute()
-            else:
-                value = await in_thread(in_own_thread(compute))
-                if inspect.isawaitable(value):
-                    value = await value
-            seconds = time.perf_counter() - started
-        self._tally.computed(count, seconds)
+            with self._observed(keys):
+                started = time.perf_counter()
+                if inspect.iscoroutinefunction(compute):
+                    value = await compute()
+                else:
+                    value = await in_thread(in_own_thread(compute))
+                    if inspect.isawaitable(value):
+                        value = await value
+                seconds = time.perf_counter() - started
+        self._tally.computed(len(keys), seconds)
         return value, seconds
+
+    def _observed(self, keys: Sequence[Key]) -> AbstractContextManager[object]:
+        return nullcontext() if self.observer is None else self.observer.computing(keys)
 
     def _slot(self, tenant: str | None) -> AbstractContextManager[None]:
         return nullcontext() if self._slots is None or tenant is None else self._slots.taken(tenant)
@@ -371,27 +379,3 @@ async def in_thread(compute: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="mmcache-compute", daemon=True).start()
     return await asyncio.wrap_future(future)
-
-
-class Released:
-    """Releases a flight's claim at the end of the block, unless handing over passed that duty on; once."""
-
-    def __init__(self, claims: Claims | None, flight: Flight) -> None:
-        self._claims, self._flight, self._handed_over = claims, flight, False
-
-    def hand_over(self) -> Callable[[], None]:
-        self._handed_over = True
-        return self._release
-
-    def _release(self) -> None:
-        claims, self._claims = self._claims, None
-        if claims is not None:
-            claims.release(self._flight.key)
-
-    def __enter__(self) -> Released:
-        self._flight.release = self._release
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if not self._handed_over:
-            self._release()

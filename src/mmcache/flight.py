@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from mmcache import forks
 from mmcache.model.key import Key
+from mmcache.tiers.base import Claims
 
 
 @dataclass(eq=False)
@@ -135,3 +136,28 @@ class SingleFlight:
                 with self._lock:
                     for led in mine:
                         led.waits_for.discard(flight)
+
+
+class Released:
+    """Releases a flight's claim at the end of the block, unless handing over passed that duty on; once."""
+
+    def __init__(self, claims: Claims | None, flight: Flight) -> None:
+        self._claims, self._flight, self._handed_over = claims, flight, False
+
+    def hand_over(self) -> Callable[[], None]:
+        """What releases it later."""
+        self._handed_over = True
+        return self._release
+
+    def _release(self) -> None:
+        claims, self._claims = self._claims, None
+        if claims is not None:
+            claims.release(self._flight.key)
+
+    def __enter__(self) -> Released:
+        self._flight.release = self._release
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._handed_over:
+            self._release()

@@ -24,6 +24,10 @@ class Lookup:
     """When it ends, in monotonic seconds; None = never."""
     stale: bool = False
     """It is over, and may be served only while somebody revalidates it."""
+    detail: str = ""
+    """Of a miss, where it is known: which signature is stored instead, which tier failed and how, what refused it."""
+    began: int = 0
+    """Where an observer wants to hear how it ends: Unix nanoseconds of its beginning."""
 
     @property
     def saved(self) -> float:
@@ -46,6 +50,8 @@ class Kept:
 
     make: Make
     kept: bool
+    size: int = 0
+    """Bytes of its frame."""
 
 
 ABSENT = Lookup(None)

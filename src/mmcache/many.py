@@ -9,8 +9,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from mmcache.fill import ALONE, Fill, Released, same
-from mmcache.flight import Flight, leading
+from mmcache.fill import ALONE, Fill, same
+from mmcache.flight import Flight, Released, leading
 from mmcache.lookup import Lookup, Make
 from mmcache.model.key import Key
 from mmcache.scopes import Scope
@@ -62,17 +62,17 @@ class ManyFill:
                 elif followed is not None:
                     made[key] = followed
         if failed:
-            values, _ = await self._timed(compute, [wanted[key][1] for key in failed], None)
+            values, _ = await self._timed(compute, failed, wanted, None)
             made |= {key: partial(same, value) for key, value in zip(failed, values, strict=True)}
         return made
 
     async def _timed(
-        self, compute: Compute[T], items: Sequence[T], tenant: str | None
+        self, compute: Compute[T], keys: Sequence[Key], wanted: Mapping[Key, tuple[Scope, T]], tenant: str | None
     ) -> tuple[Sequence[object], float]:
         async def computed() -> object:
-            return await compute(items)
+            return await compute([wanted[key][1] for key in keys])
 
-        return await self._fill.timed_async(computed, len(items), tenant)  # type: ignore[return-value]
+        return await self._fill.timed_async(computed, keys, tenant)  # type: ignore[return-value]
 
     async def _lead(
         self,
@@ -142,7 +142,7 @@ class ManyFill:
             mine = [key for key in claims if key not in found]
             if not mine:
                 return {}
-            values, seconds = await self._timed(compute, [wanted[key][1] for key in mine], wanted[mine[0]][0].tenant)
+            values, seconds = await self._timed(compute, mine, wanted, wanted[mine[0]][0].tenant)
             keep = partial(self._keep, flights, mine, values, claims, wanted, seconds / len(mine), ttl)
             return await self._fill.in_pool(keep) if self._store.lower or len(mine) > _FEW else keep()
 

@@ -32,7 +32,7 @@ class Observer(Protocol):
     def looked_up(self, keys: Sequence[Key], looks: Sequence[Lookup], began: int, strategy: Strategy) -> None:
         """The lookups of one call have ended; `began` is not 0."""
 
-    def computing(self, keys: Sequence[Key], scope: Scope | None) -> AbstractContextManager[object]:
+    def computing(self, keys: Sequence[Key]) -> AbstractContextManager[object]:
         """Around a computation: its span is current, so that what the model calls is a child of it."""
 
     def stored(self, key: Key, scope: Scope, size: int, cost: float, kept: bool, began: int) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mmcache.fill import Fill, Released
-from mmcache.flight import Flight, SingleFlight, leading
+from mmcache.fill import Fill
+from mmcache.flight import Flight, Released, SingleFlight, leading
 from mmcache.keeping import Keeping
 from mmcache.lookup import Lookup, Make
 from mmcache.model.clock import Clock
@@ -51,7 +51,7 @@ class Revalidation:
         with self._attempt(key, look) as attempt:
             if (flight := attempt.flight) is not None and (done := self._claim(key, look, attempt)) is not None:
                 with _given_back(done):
-                    value, seconds = self._fill.timed(compute, tenant=scope.tenant)
+                    value, seconds = self._fill.timed(compute, [key], scope.tenant)
                 attempt.make, attempt.new = self._fill.keep(flight, scope, value, seconds, ttl, done), True
         return attempt.make
 
@@ -65,7 +65,7 @@ class Revalidation:
             done = await self._fill.claiming(flight, lambda: self._claim(key, look, attempt))
             if done is not None:
                 with _given_back(done):
-                    value, seconds = await self._fill.timed_async(compute, tenant=scope.tenant)
+                    value, seconds = await self._fill.timed_async(compute, [key], scope.tenant)
                 attempt.make = await self._fill.keep_async(flight, scope, value, seconds, ttl, done)
                 attempt.new = True
         return attempt.make

@@ -44,6 +44,7 @@ class Scopes:
         self._lock = Lock()
         self._by_parts: dict[tuple[Signature, str, str, CodecSetting | None], Scope] = {}
         self._by_digest: dict[bytes, Scope] = {}
+        self._signatures: dict[bytes, Signature] = {}
 
     def chain(self, modality: str) -> Chain:
         """How blocks of `modality` are encoded at rest, where nothing else is asked for."""
@@ -65,14 +66,21 @@ class Scopes:
             with self._lock:
                 self._by_parts[parts] = scope
                 self._by_digest[scope.digest] = scope
+                self._signatures[scope.signature.digest] = scope.signature
                 if len(self._by_parts) > CAPACITY:
                     oldest = self._by_parts.pop(next(iter(self._by_parts)))
                     self._by_digest.pop(oldest.digest, None)
+                if len(self._signatures) > CAPACITY:
+                    self._signatures.pop(next(iter(self._signatures)))
         return scope
 
     def find(self, key: Key) -> Scope | None:
         """The scope that `key` was made in, if this cache made it."""
         return self._by_digest.get(key.scope)
+
+    def signature(self, digest: bytes) -> Signature | None:
+        """The one of that digest, if this cache made a scope of it."""
+        return self._signatures.get(digest)
 
     @staticmethod
     def check(key: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from mmcache.changes import Changes
 from mmcache.codecs.pipeline import Thawed, freeze, thaw
@@ -12,6 +13,7 @@ from mmcache.events import Events
 from mmcache.fates import Fates
 from mmcache.keeping import Keeping, Until
 from mmcache.lookup import ABSENT, Kept, Lookup, Make, more_telling
+from mmcache.missing import Misses
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
 from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError, UnsupportedValueError
@@ -29,6 +31,7 @@ from mmcache.model.event import (
 )
 from mmcache.model.frame import Frame
 from mmcache.model.key import Key
+from mmcache.observing import Observer
 from mmcache.refs.waves import waves
 from mmcache.scopes import Scope, Scopes
 from mmcache.seen import RecentSignatures, SignatureIndex
@@ -72,6 +75,9 @@ class Store:
         self.keeping, self._clock, self._signatures = keeping, clock, signatures
         self._own_signatures = RecentSignatures()  # told at once; the index of the folder hears of what is written
         self.fates = Fates()
+        seen = [self._own_signatures, *([] if signatures is None else [signatures])]
+        self.misses = Misses(scopes, self.fates, seen, clock)
+        self.observer: Observer | None = None
         keeping.lifetime.report = self.emit
         self._doom = doom
         self.changes = Changes()
@@ -98,6 +104,8 @@ class Store:
                 self.keeping.references.leave(event.key)
             except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; it holds what it held
                 self._events.emit(Failed("references", f"they raised {error!r}"))
+        if isinstance(event, Failed):
+            self.misses.heard(event)
         self.fates.note(event, self._clock.monotonic())
         self._events.emit(event)
 
@@ -129,7 +137,7 @@ class Store:
     def _find_near(self, key: Key, counted: bool, stale: bool) -> Lookup:
         entry = self.memory.entry(key, stale=stale)
         if isinstance(entry, MissReason):
-            return Lookup(None, reason=entry)
+            return Lookup(None, reason=entry, detail="" if entry is MissReason.ABSENT else self.memory.name)
         value, make, deadline, frame, _, _ = entry
         over = stale and deadline is not None and deadline <= self._clock.monotonic()
         if counted and not over:
@@ -140,22 +148,25 @@ class Store:
         """Look keys up in one of the lower tiers; what is found goes to memory."""
         if owed := self._owed[id(tier)].settle(keys):
             asked = iter(self.find_below(tier, [key for key in keys if key not in owed]))
-            return [Lookup(None, reason=MissReason.TIER_DOWN) if key in owed else next(asked) for key in keys]
+            held = "what it may hold was dropped, and it has not forgotten it yet"
+            down = partial(self.misses.of_tier, tier.name, MissReason.TIER_DOWN, words=held)
+            return [down(key) if key in owed else next(asked) for key in keys]
         then = self.changes.now
         try:
             return [self._accept(tier, key, found, then) for key, found in zip(keys, tier.get(keys), strict=True)]
         except Exception as error:  # noqa: BLE001 - a plug-in's tier may raise anything; the caller computes
             self.emit(Failed(tier.name, f"lookup failed: {error!r}"))
-            return [Lookup(None, reason=MissReason.TIER_DOWN)] * len(keys)
+            return [self.misses.of_tier(tier.name, MissReason.TIER_DOWN, key, repr(error)) for key in keys]
 
     def _accept(self, tier: Tier, key: Key, found: Found | MissReason, then: int) -> Lookup:
+        missed = partial(self.misses.of_tier, tier.name, key=key)
         if isinstance(found, MissReason):
-            return Lookup(None, reason=found)
+            return missed(found)
         if found.deadline is not None and found.deadline <= self._clock.monotonic():
-            return Lookup(None, reason=MissReason.EXPIRED)
+            return missed(MissReason.EXPIRED)
         if not self._scopes.gate(key, found.frame):
             self.emit(Failed(tier.name, "refused at the gate: another key's, tenant's or signature's frame", key))
-            return Lookup(None, reason=MissReason.SIGNATURE)
+            return missed(MissReason.SIGNATURE)
         try:
             if not found.verified and not found.frame.intact():
                 raise CorruptFrameError("its payload fails its checksum")
@@ -164,11 +175,11 @@ class Store:
             moved = self.memory.promote(found.frame, found.deadline, lambda: self.changes.since(key, then))
         except UnsupportedValueError as error:
             self.emit(Failed(tier.name, f"cannot be rebuilt here: {error}", key))
-            return Lookup(None, reason=MissReason.SIGNATURE)
+            return missed(MissReason.SIGNATURE)
         except (CodecError, CorruptFrameError) as error:
             self.emit(Failed(tier.name, f"cannot be decoded: {error}", key))
             self._drop_from(tier, [key])
-            return Lookup(None, reason=MissReason.CORRUPT)
+            return missed(MissReason.CORRUPT)
         if moved:
             self.emit(Moved(key, tier.name, self.memory.name))
             self._promote_to_disk(tier, found, lambda: self.changes.since(key, then))
@@ -185,18 +196,7 @@ class Store:
 
     def name_miss(self, key: Key, look: Lookup = ABSENT) -> Lookup:
         """Tell `absent` apart: evicted or expired earlier, or here under another signature."""
-        if look.make is not None or look.reason is not MissReason.ABSENT:
-            return look
-        if (reason := self.fates.reason(key)) is not MissReason.ABSENT:
-            return Lookup(None, reason=reason)
-        scope = self._scopes.find(key)
-        if scope is not None:
-            content_id = scope.content_id(key)
-            seen = [*self._own_signatures.seen(content_id)]
-            seen += self._signatures.seen(content_id) if self._signatures is not None else ()
-            if any(other != scope.signature.digest for other in seen):
-                return Lookup(None, reason=MissReason.SIGNATURE)
-        return look
+        return self.misses.name(key, look)
 
     def freeze(self, key: Key, scope: Scope, value: object, cost: float) -> tuple[Frame, Make]:
         """The frame of a value, and the maker of what hits will get. Raises `UnsupportedValueError`."""
@@ -209,13 +209,25 @@ class Store:
 
     def put(
         self, key: Key, scope: Scope, value: object, *, cost: float, ttl: float | None, done: Callable[[], None],
-        unless: Callable[[], bool] = lambda: False,
+        unless: Callable[[], bool] = lambda: False, follows: bool = False,
     ) -> Kept:  # fmt: skip
         """Store everywhere that takes it. An older value of `key` never outlives a put, even a refused one.
 
         `cost` in seconds; `ttl` in seconds, None = the lifetime decides. `done` is called once the block is readable
-        by other processes and hosts, or cannot be. Raises `UnsupportedValueError` for what cannot be stored at all.
+        by other processes and hosts, or cannot be. `follows`: a lookup of `key` missed. Raises `UnsupportedValueError`
+        for what cannot be stored at all.
         """
+        observer = self.observer
+        began = 0 if observer is None else observer.begin(key if follows else None)
+        kept = self._put(key, scope, value, cost, ttl, done, unless)
+        if observer is not None and began:
+            observer.stored(key, scope, kept.size, cost, kept.kept, began)
+        return kept
+
+    def _put(
+        self, key: Key, scope: Scope, value: object, cost: float, ttl: float | None, done: Callable[[], None],
+        unless: Callable[[], bool],
+    ) -> Kept:  # fmt: skip
         stored = False
 
         def finish() -> None:
@@ -236,16 +248,16 @@ class Store:
             if isinstance(verdict, RefuseReason):
                 self.drop([key])
                 self.emit(Refused(key, "cache", verdict))
-                return Kept(make, False)
+                return Kept(make, False, frame.size)
             self.changes.mark([key])
             deadline = verdict.deadline
             if deadline is not None and not deadline > now:  # nor what is no number
                 self.drop([key])
-                return Kept(make, False)
+                return Kept(make, False, frame.size)
             refused = self.memory.put([frame], [deadline], unless)[0]
             near = kept = self._report(key, self.memory, refused, facts)
             if refused is RefuseReason.INVALIDATED:
-                return Kept(make, False)
+                return Kept(make, False, frame.size)
             stored = True
             for tier in self.lower:
                 kept = self._put_below(tier, frame, deadline, facts, written, unless) or kept
@@ -253,7 +265,7 @@ class Store:
             if self.lower and not near:  # a reader may have promoted the older value meanwhile
                 self.changes.mark([key])
                 self.memory.drop([key])
-            return Kept(make, kept)
+            return Kept(make, kept, frame.size)
         finally:
             written.end()
 
@@ -315,7 +327,9 @@ class Store:
 
     def invalidate(self, keys: Sequence[Key]) -> int:
         """Drop keys and what was made from them, here and in every process of every host; how many were held."""
-        dropped = 0
+        observer = self.observer
+        began = 0 if observer is None else observer.begin()
+        dropped = count = 0
         for going in waves(self.keeping.references, keys):
             self._doom(going)
             ordered = [*going]
@@ -323,6 +337,9 @@ class Store:
                 dropped += self.forget(ordered[start : start + TOLD_AT_ONCE])
             for key in going:
                 self.emit(Invalidated(key))
+            count += len(ordered)
+        if observer is not None and began:
+            observer.invalidated(count, began)
         return dropped
 
     def forget(self, keys: list[Key]) -> int:

@@ -73,6 +73,8 @@ class NearHit:
 class Missed:
     key: Key
     reason: MissReason
+    detail: str = ""
+    """What is known of it besides: which signature is stored instead, which tier failed and how, what refused it."""
 
 
 @dataclass(frozen=True, slots=True)

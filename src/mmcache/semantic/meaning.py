@@ -131,9 +131,9 @@ class Meaning:
             with self._quietly():
                 self.planner.plan(plan, thread=thread, blocking=blocking)
         if plan.stored is None:
-            reason = MissReason.ABSTAINED if plan.decision is not None else plan.look.reason
-            plan.look = plan.look if plan.look.make is not None else replace(plan.look, reason=reason)
-            cache.answers.count(found.key, plan.look)
+            if plan.decision is not None and plan.look.make is None:
+                plan.look = replace(plan.look, reason=MissReason.ABSTAINED, detail=plan.decision.reason)
+            cache.answers.count(found.key, plan.look, "exact" if plan.decision is None else "near")
         return plan
 
     async def plan_async(self, prompt: Prompt, options: AskOptions, form: str) -> Plan | None:
@@ -291,7 +291,8 @@ class Meaning:
         assert self.planner is not None
         entry = plan.candidate.entry
         if plan.stored is not None and plan.near is not None:
-            self._cache.answers.count_near(plan.found.key, entry.key, plan.near, plan.decision.confidence)
+            confidence, began = plan.decision.confidence, plan.look.began
+            self._cache.answers.count_near(plan.found.key, entry.key, plan.near, confidence, began)
         with self.planner.lock:
             self.planner.questions.used(entry.key)
         self.count(plan, "near")
