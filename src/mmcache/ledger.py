@@ -27,18 +27,20 @@ OTHER = "other"
 class Ledger:
     """Sums behind one short lock that nobody holds while the process forks.
 
-    free: places in the labels that callers name freely. A forked child goes on from its parent's sums, as a child's
-    `Cache.stats()` does; `own` leaves out what it inherited, because whoever collects sums of several processes would
-    count that twice.
+    free: places in the labels that callers name freely; or another ledger, whose values of them are the ones that are
+    kept here too, so that both call the same things `OTHER`.
+
+    A forked child goes on from its parent's sums, as its `Cache.stats()` does; `own` leaves out what it inherited,
+    because whoever collects sums of several processes would count that twice.
     """
 
     fork_order = 4
 
-    def __init__(self, free: Iterable[int] = ()) -> None:
+    def __init__(self, free: Iterable[int] | Ledger = ()) -> None:
         self._lock = threading.Lock()
         self._sums: dict[Labels, list[float]] = {}
         self._known: dict[Labels, list[float]] = {}  # labels as given → their sums: one look-up an addition
-        self._names: dict[int, set[str]] = {place: set() for place in free}
+        self._names: dict[int, set[str]] = free._names if isinstance(free, Ledger) else {n: set() for n in free}
         self._inherited: dict[Labels, Sums] = {}
         forks.join(self)
 

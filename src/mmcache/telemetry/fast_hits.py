@@ -1,0 +1,93 @@
+"""Hits of the fast path, by labels: their sum is exact, whose they are is what the recency ring shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from mmcache.forks import Lock
+from mmcache.ledger import Labels, Ledger
+from mmcache.model.key import PART_BYTES, Key
+from mmcache.stats import Asked
+from mmcache.tiers.reads import Reads
+
+PRICED = 64
+"""Keys of a look at the ring whose cost and size are read."""
+
+Whose = Callable[[bytes], Labels | None]
+"""Modality and tenant of a scope."""
+
+Price = Callable[[Key], tuple[float, int] | None]
+"""What a hit of it saves: seconds, bytes."""
+
+
+class FastHits:
+    """Sums by the labels of `Asked`, never less than before.
+
+    A hit by `peek`, `get` or `get_or_compute` from memory is counted by the index and leaves its key in a ring, which
+    may lose it. What the ring shows is shared out by labels, the rest has none. What they saved is an estimate: the
+    mean of the keys that the ring showed since the last collection, for each of them.
+    """
+
+    def __init__(self, reads: Reads, like: Ledger, whose: Whose, price: Price) -> None:
+        self.sums = Ledger(like)
+        self._reads, self._whose, self._price = reads, whose, price
+        self._lock = Lock()
+        self._shown: Counter[bytes] = Counter()
+        self._prices: dict[bytes, list[float]] = {}
+        self._told, self._told_slow = 0, dict[Labels, int]()
+        reads.shown = self.show
+
+    def show(self, keys: Sequence[Key]) -> None:
+        """Keys that were hit, by whichever path."""
+        with self._lock:
+            self._shown.update([key[:PART_BYTES] for key in keys])
+            for key in keys[:: max(1, len(keys) // PRICED)]:
+                if (price := self._price(key)) is not None:
+                    sums = self._prices.setdefault(key.scope, [0, 0.0, 0])
+                    for place, more in enumerate((1, *price)):
+                        sums[place] += more
+
+    def collect(self, slow: Mapping[Labels, int]) -> None:
+        """Bring `sums` up to date. slow: hits from memory that are counted elsewhere, by modality and tenant: the ring
+        shows those as well."""
+        with self._lock:
+            alone = self._reads.alone
+            new = max(0, alone - self._told)
+            slow_new = {by: max(0, count - self._told_slow.get(by, 0)) for by, count in slow.items()}
+            self._told, self._told_slow = max(alone, self._told), dict(slow)
+            shown, prices = self._by_labels()
+            kept = min(1.0, sum(shown.values()) / max(1, new + sum(slow_new.values())))
+            fast = {by: max(0, round(count - slow_new.get(by, 0) * kept)) for by, count in shown.items()}
+            if (found := sum(fast.values())) > new:
+                fast = {by: count * new // found for by, count in fast.items()}
+            mean = _mean([sum(column) for column in zip(*prices.values(), strict=True)])
+            for by, count in (*fast.items(), (("", ""), new - sum(fast.values()))):
+                seconds, size = _mean(prices[by]) if by in prices else mean
+                if count:
+                    asked = Asked("hit", "memory", "", by[0], "exact", by[1], "", "")
+                    self.sums.add(tuple(asked), count, count * seconds, round(count * size))
+
+    def _by_labels(self) -> tuple[Counter[Labels], dict[Labels, list[float]]]:
+        """What the ring showed since the last time, and the prices of it."""
+        shown, prices = Counter[Labels](), dict[Labels, list[float]]()
+        for scope, count in self._shown.items():
+            by = self._whose(scope) or ("", "")
+            shown[by] += count
+            if scope in self._prices:
+                before = prices.get(by, [0, 0.0, 0])
+                prices[by] = [x + y for x, y in zip(before, self._prices[scope], strict=True)]
+        self._shown.clear()
+        self._prices.clear()
+        return shown, prices
+
+    def fork(self) -> None:
+        """This process is another one now."""
+        with self._lock:
+            self._shown.clear()
+            self._prices.clear()
+            self._told, self._told_slow = 0, {}
+
+
+def _mean(sums: Sequence[float]) -> tuple[float, float]:
+    return (sums[1] / sums[0], sums[2] / sums[0]) if sums and sums[0] else (0.0, 0.0)
