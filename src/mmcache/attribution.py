@@ -29,6 +29,8 @@ _now: ContextVar[Attribution] = ContextVar("mmcache_attribution", default=UNKNOW
 
 current = _now.get
 """The attribution of what runs now."""
+enter, leave = _now.set, _now.reset
+"""For a door that has made its own: `leave(enter(attribution))`, in one context."""
 
 
 @contextmanager

@@ -4,13 +4,17 @@ it is never counted as used."""
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from mmcache.server.exchange import Verdict
 from mmcache.server.rate import Bucket
 
 REMEMBERED = 65_536
+BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of the histogram of seconds from a request's head to the end of its answer."""
 SHOWN = 100
 """Callers in a report, the busiest first."""
 
@@ -34,6 +38,7 @@ class Accounts:
     def __init__(self) -> None:
         self._by_caller: dict[str, Account] = {}
         self._by_route: dict[tuple[str, str, str], int] = {}
+        self._took: dict[tuple[str, str], list[float]] = {}
         self._compared: Counter[tuple[str, bool]] = Counter()
         self.saved_seconds, self.saved_tokens = 0.0, 0
         self.refused: Counter[int] = Counter()
@@ -48,8 +53,23 @@ class Accounts:
                 del self._by_caller[next(iter(self._by_caller))]
         return account
 
-    def count(self, path: str, verdict: Verdict, account: Account | None) -> None:
+    @property
+    def by_route(self) -> Mapping[tuple[str, str, str], int]:
+        """Requests by route, outcome and reason."""
+        return self._by_route
+
+    @property
+    def took(self) -> Mapping[tuple[str, str], list[float]]:
+        """Their seconds by route and outcome: requests of up to each of `BOUNDS` and above, then the sum."""
+        return self._took
+
+    def count(self, path: str, verdict: Verdict, account: Account | None, seconds: float = 0.0) -> None:
         """One request was answered so."""
+        took = self._took.get((path, verdict.outcome))
+        if took is None:
+            took = self._took[path, verdict.outcome] = [0] * (len(BOUNDS) + 1) + [0.0]
+        took[bisect_left(BOUNDS, seconds)] += 1
+        took[-1] += seconds
         label = (path, verdict.outcome, verdict.reason)
         self._by_route[label] = self._by_route.get(label, 0) + 1
         if len(self._by_route) > REMEMBERED:

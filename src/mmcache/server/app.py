@@ -17,6 +17,7 @@ from mmcache.server.operations import Operations
 from mmcache.server.passing import Forwarding
 from mmcache.server.settings_file import Configured
 from mmcache.server.tenants import Tenants
+from mmcache.server.tracing import Tracer
 
 Routes = Mapping[tuple[str, str], Route]
 """By method and path."""
@@ -41,8 +42,10 @@ def build(
     *,
     journal: Journal | None = None,
     reload: Callable[[], Configured] | None = None,
+    tracer: Tracer | None = None,
 ) -> Frame:
-    """The proxy as an ASGI application. routes: None = all. reload: reads the configuration anew, for the operators."""
+    """The proxy as an ASGI application. routes: None = all. reload: reads the configuration anew, for the operators.
+    tracer: makes spans of requests."""
     found = all_routes() if routes is None else routes
     accounts, journal = Accounts(), journal or Journal(on=False)
 
@@ -55,7 +58,7 @@ def build(
         return live(current, found, accounts, modes)
 
     operations = Operations(found, accounts, journal, of, reload)
-    frame = Frame(of(proxy.settings, {}), accounts, journal, operations)
+    frame = Frame(of(proxy.settings, {}), accounts, journal, operations, tracer)
     operations.attend(frame)
     return frame
 
@@ -71,6 +74,7 @@ def live(proxy: Proxy, routes: Routes, accounts: Accounts, modes: Mapping[str, M
         if mode != "off" and proxy.cache.mode != "off":
             table[method, path.encode()] = Entry(path, route, replace(rules, mode=mode))
     return Live(
-        proxy, cast(Forwarding, proxy.upstream), table, Tenants(proxy.cache, settings.trust, accounts),
+        proxy, cast(Forwarding, proxy.upstream), table,
+        Tenants(proxy.cache, settings.trust, accounts, settings.telemetry.region),
         Authority(proxy.upstream, settings.trust), settings.rate, settings.at_once,
     )  # fmt: skip

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from mmcache import attribution
 from mmcache.model.errors import MMCacheError, ProxyError, UpstreamError
-from mmcache.server import directives, limits
+from mmcache.server import clients, directives, limits, tracing
 from mmcache.server.accounts import Account, Accounts
 from mmcache.server.answers import refusal, throw_away
 from mmcache.server.authority import Answer, Authority
@@ -27,6 +28,7 @@ from mmcache.server.operations import Operations
 from mmcache.server.passing import SILENT_SECONDS, Forwarding, answered, pass_on
 from mmcache.server.rate import TooManyError
 from mmcache.server.tenants import Principal, Seen, Tenants
+from mmcache.server.tracing import Traced, Tracer
 from mmcache.server.verdict import HEADER, rendered
 from mmcache.server.watch import Flight, Receive, Watch
 
@@ -76,8 +78,11 @@ class Live:
 class Frame:
     """See the module. `operations` answers what is under `/mmcache/`, `/healthz` and `/readyz`."""
 
-    def __init__(self, live: Live, accounts: Accounts, journal: Journal, operations: Operations) -> None:
+    def __init__(
+        self, live: Live, accounts: Accounts, journal: Journal, operations: Operations, tracer: Tracer | None = None
+    ) -> None:
         self.live, self.accounts, self.journal, self.operations = live, accounts, journal, operations
+        self.tracer = tracer
         self.watch = Watch()
         self._coming = 0
         """Bytes of bodies that have not come to their end."""
@@ -100,16 +105,21 @@ class Frame:
         flight = self.watch.begin(receive)
         account: Account | None = None
         label = "other" if entry is None else entry.path
+        own = entry is None and self.operations.own(path)
+        # Both are said anew by every request: the next one of a connection may begin in this one's context.
+        traced = None if self.tracer is None or own else self._traced(self.tracer, scope, entry)
+        asker = None
         status, verdict = 499, None
         try:
             try:
                 if entry is not None:
-                    seen = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope))
+                    flight.seen = seen = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope))
                     account = seen.principal.account
+                    asker = attribution.enter(clients.attribution(label, seen.agent, seen.region))
                     if live.rate is not None or live.at_once is not None:
                         self._limit(account, live, flight)
                     found = await self._cached(live, entry, scope, flight, seen)
-                elif path.startswith(b"/mmcache/") or path in (b"/healthz", b"/readyz"):
+                elif own:
                     label = "own"
                     found = await self.operations.answer(scope, flight)
                 else:
@@ -119,10 +129,12 @@ class Frame:
                 found = refusal(error)
                 if isinstance(error, TooManyError):
                     found.headers.append((b"retry-after", str(ceil(error.seconds)).encode()))
-            except MMCacheError:
+            except MMCacheError as error:
+                flight.fault = type(error).__name__
                 raise
             except Exception as error:  # noqa: BLE001 - a bug costs one request, and is told like every refusal
                 self.journal.trouble(label, error)
+                flight.fault = type(error).__name__
                 found = refusal(ProxyError("a fault of the proxy, see its log", status=500, code="failed"))
             status, verdict = found.status, found.verdict
             await self._send(found, flight, send, scope.get(AT_ONCE))
@@ -133,9 +145,19 @@ class Frame:
                 raise
         finally:
             self.watch.end(flight)
+            seconds = time.perf_counter() - begun
             if verdict is not None and label != "own":
-                self.accounts.count(label, verdict, account)
-            self.journal.tell(scope["method"], label, status, verdict, time.perf_counter() - begun)
+                self.accounts.count(label, verdict, account, seconds)
+            self.journal.tell(scope["method"], label, status, verdict, seconds)
+            if asker is not None:
+                attribution.leave(asker)
+            if traced is not None:
+                _told(traced, flight, scope, label, status, verdict)
+
+    def _traced(self, tracer: Tracer, scope: Scope, entry: Entry | None) -> Traced:
+        traced = tracer.begin(scope["method"], None if entry is None else entry.path, scope["headers"])
+        tracing.enter(traced if traced.recording else None)
+        return traced
 
     async def _cached(self, live: Live, entry: Entry, scope: Scope, flight: Flight, seen: Seen) -> Answered:
         headers = list(scope["headers"])  # the server's own list grows by what comes behind a body in chunks
@@ -261,6 +283,7 @@ class Frame:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         except UpstreamError as error:
             self.journal.say("broke off", error=error.code)
+            flight.fault = error.code
             return  # the server cuts the connection, and so the client knows that something is missing
         finally:
             flight.done = True
@@ -271,7 +294,8 @@ class Frame:
         """What is no cached route. Whether the caller may ask is the upstream's to say."""
         principal = None
         try:
-            principal = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope)).principal
+            flight.seen = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope))
+            principal = flight.seen.principal
         except ProxyError as error:
             if error.status == 403:
                 raise
@@ -309,6 +333,30 @@ async def close(proxy: Proxy) -> None:
     while proxy.closers:
         await proxy.closers.pop()()
     await proxy.upstream.close()
+
+
+def _told(traced: Traced, flight: Flight, scope: Scope, label: str, status: int, verdict: Verdict | None) -> None:
+    """The end of a request, to who traces it."""
+    tracing.enter(None)
+    if not traced.recording:
+        return traced.end()
+    seen, fault = flight.seen, flight.fault
+    if not fault and (flight.gone or verdict is None):
+        fault = "client-gone"
+    agent = _agent(scope["headers"]) if seen is None else seen.agent
+    principal = None if seen is None else seen.principal
+    told = verdict or Verdict("pass")
+    return traced.end(
+        status=0 if verdict is None else status, outcome=told.outcome if verdict is not None else "",
+        reason=told.reason, saved_seconds=told.saved_seconds, route=label,
+        tenant="" if principal is None else principal.tenant,
+        namespace="" if principal is None else principal.namespace, client=clients.word(agent),
+        region="" if seen is None else seen.region, error=fault,
+    )  # fmt: skip
+
+
+def _agent(headers: Headers) -> bytes | None:
+    return next((value for name, value in headers if name == b"user-agent"), None)
 
 
 def _peer(scope: Scope) -> str | None:

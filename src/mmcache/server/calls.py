@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from mmcache.model.errors import MMCacheError, UpstreamError
+from mmcache.server import tracing
 from mmcache.server.answers_stored import LARGEST_BYTES
 from mmcache.server.exchange import Proxy
 
@@ -191,6 +192,8 @@ class Call:
         """Of a stream."""
         self.over = False
         """The upstream has said all: from here on nobody need wait for it to go on."""
+        self.traced = tracing.current()
+        """The request that began it, where it is recorded."""
 
     async def head(self) -> Any:
         """Wait for `answered`. Who is cancelled meanwhile has left. Raises what the call raised."""
@@ -200,6 +203,12 @@ class Call:
         except BaseException:
             self.left()
             raise
+
+    def join(self) -> None:
+        """Another request waits for it, too."""
+        mine = tracing.current()
+        if mine is not None and self.traced is not None:
+            mine.joined(self.traced)
 
     def tell(self, told: Any) -> None:
         """Set `answered`, if nothing has yet."""

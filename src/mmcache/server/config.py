@@ -69,6 +69,28 @@ class TrustRules:
     """How long its yes is believed; its no is never remembered."""
     harmless_headers: tuple[str, ...] = ()
     """Further request headers that change no answer; all others are part of the realm."""
+    region_header: str | None = None
+    """A request header that says where a client is (`cloudfront-viewer-country`), believed from `front_networks` only.
+    Part of the realm, unless it is called harmless, too."""
+
+
+@dataclass(frozen=True)
+class TelemetryRules:
+    """What is told, and whom, `[telemetry]`."""
+
+    otlp: str | None = None
+    """Where spans and metrics are sent: `http://localhost:4318`; None = nowhere."""
+    token: str | None = field(default=None, repr=False)
+    """What is sent there as `authorization: Bearer …`."""
+    sample: float = 0.01
+    """Share of the requests that are recorded, 0…1. Those whose caller records them are too, within a limit."""
+    service: str = ""
+    """`service.name`; "" = what the environment says to OpenTelemetry, else `mmcache`."""
+    region: str = ""
+    """Where the clients of this proxy are, as far as nobody says better."""
+    metrics: Literal["loopback", "token", "open", "off"] = "loopback"
+    """Who may read `/metrics`: this machine, or who has the admin token; only the latter; everybody. `off`: it passes
+    like every path that is not ours."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +130,7 @@ class ServerSettings:
     routes: Mapping[str, RouteRules] = field(default_factory=dict)
     fetch: FetchRules = FetchRules()
     trust: TrustRules = TrustRules()
+    telemetry: TelemetryRules = TelemetryRules()
 
     @property
     def behind(self) -> str:

@@ -3,6 +3,7 @@ realm: two requests that differ in it share nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,6 +19,11 @@ ENCODING: Final = 7
 OURS: Final = 8
 """`x-mmcache-…`: never goes along."""
 VARIES: Final = 9
+AGENT: Final = 10
+FRONT_REGION: Final = 11
+"""`x-mmcache-region`, which only a front proxy that has proved itself may send."""
+REGION: Final = 12
+"""The operator's `trust.region_header`; whether it is harmless as well is another question."""
 
 HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate te trailer transfer-encoding upgrade".split()
@@ -28,10 +34,10 @@ WRITTEN_ANEW = frozenset({b"host", b"content-length", b"expect"})
 
 CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
 
-TENANT, FRONT_TOKEN = b"x-mmcache-tenant", b"x-mmcache-front-token"
+TENANT, FRONT_TOKEN, FRONT_REGION_NAME = b"x-mmcache-tenant", b"x-mmcache-front-token", b"x-mmcache-region"
 
 _HARMLESS = (
-    b"accept-encoding user-agent date from dnt priority upgrade-insecure-requests idempotency-key "
+    b"accept-encoding date from dnt priority upgrade-insecure-requests idempotency-key "
     b"x-client-request-id x-request-id x-correlation-id x-amzn-trace-id x-cloud-trace-context request-id "
     b"traceparent tracestate baggage uber-trace-id b3 x-b3-traceid x-b3-spanid x-b3-parentspanid x-b3-sampled "
     b"x-b3-flags x-datadog-trace-id x-datadog-parent-id x-datadog-sampling-priority sentry-trace "
@@ -42,19 +48,31 @@ _HARMLESS = (
     b"x-stainless-timeout x-stainless-raw-response x-stainless-helper-method x-stainless-poll-helper"
 ).split()
 
+_NAME = re.compile(r"[a-z0-9-]{1,64}", re.A)
+_FIXED = HOP_BY_HOP | WRITTEN_ANEW | {b"traceparent", b"tracestate", b"baggage", b"cookie"}
 _ACCEPTS = frozenset({b"", b"*/*", b"application/json", b"text/event-stream", b"application/json, text/event-stream"})
 _TYPES = frozenset({b"", b"application/json", b"application/json; charset=utf-8", b"application/json;charset=utf-8"})
 
 
-def kinds(harmless: Iterable[str] = ()) -> dict[bytes, int]:
-    """By name. `harmless`: names that the operator vouches for."""
+def kinds(harmless: Iterable[str] = (), region: str | None = None) -> dict[bytes, int]:
+    """By name. `harmless`: names that the operator vouches for. region: the header that says where a client is."""
     found = dict.fromkeys((*HOP_BY_HOP, *WRITTEN_ANEW, *_HARMLESS), HARMLESS)
     found |= {name.lower().encode(): HARMLESS for name in harmless}
     found |= dict.fromkeys(CREDENTIALS, CREDENTIAL)
+    if region is not None:
+        found[region.lower().encode()] = REGION
     return found | {
-        b"connection": CONNECTION, b"content-type": TYPE, b"accept": ACCEPT, b"cache-control": CONTROL,
-        b"pragma": PRAGMA, b"content-encoding": ENCODING, TENANT: OURS, FRONT_TOKEN: OURS,
+        b"user-agent": AGENT, FRONT_REGION_NAME: FRONT_REGION, b"connection": CONNECTION, b"content-type": TYPE,
+        b"accept": ACCEPT, b"cache-control": CONTROL, b"pragma": PRAGMA, b"content-encoding": ENCODING, TENANT: OURS,
+        FRONT_TOKEN: OURS,
     }  # fmt: skip
+
+
+def may_tell_region(name: str) -> bool:
+    """Whether this header means nothing else to the proxy."""
+    lower = name.lower()
+    known = kinds().get(lower.encode(), VARIES) in (HARMLESS, VARIES)
+    return bool(_NAME.fullmatch(lower)) and known and lower.encode() not in _FIXED and not lower.startswith("x-mmcache")
 
 
 def plain_accept(value: bytes) -> bool:

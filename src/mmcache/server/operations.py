@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from mmcache.server.asgi import Frame, Live
 
 FIXED = frozenset({"host", "port", "upstream", "kind", "connections", "keepalive_seconds", "connect_seconds",
-                   "upstream_seconds", "drain_seconds", "largest_answer_bytes", "webhook_secret"})  # fmt: skip
+                   "upstream_seconds", "drain_seconds", "largest_answer_bytes", "webhook_secret",
+                   "telemetry"})  # fmt: skip
 """Settings of a running proxy that only a restart changes."""
 
 READY_SECONDS = 1.0
@@ -63,6 +64,12 @@ class Operations:
     def attend(self, frame: Frame) -> None:
         """Whom it is all about."""
         self._frame = frame
+
+    def own(self, path: bytes) -> bool:
+        """Whether the proxy itself answers there."""
+        if path == b"/metrics":
+            return self._frame.live.proxy.settings.telemetry.metrics != "off"
+        return path.startswith(b"/mmcache/") or path in (b"/healthz", b"/readyz")
 
     async def answer(self, scope: MutableMapping[str, Any], flight: Flight) -> Answered:
         """Raises `ProxyError`."""

@@ -154,6 +154,8 @@ async def _asked(
     joined = call is not None
     if call is None:
         call = calls.begin(key, run)
+    else:
+        call.join()
     told: Told = await call.head()
     if joined and told.status in _OF_THE_KEY:  # another caller's key may be a better one
         call.left()

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mmcache.model.errors import SettingsError
-from mmcache.server.config import FetchRules, RouteRules, ServerSettings, TrustRules
-from mmcache.server.tenants import NAME
-from mmcache.settings import cache_arguments, from_environment, parse_bytes
+from mmcache.server.config import FetchRules, RouteRules, ServerSettings, TelemetryRules, TrustRules
+from mmcache.server.header_kinds import may_tell_region
+from mmcache.server.tenants import NAME, PLACE
+from mmcache.settings import TelemetrySettings, cache_arguments, from_environment, parse_bytes
 
-TABLES = ("server", "upstream", "cache", "tenants", "trust", "fetch", "routes")
+TABLES = ("server", "upstream", "cache", "tenants", "trust", "fetch", "routes", "telemetry")
 SERVER = {
     "host": "host", "port": "port", "drain_seconds": "drain_seconds", "rate": "rate", "at_once": "at_once",
     "access_log": "access_log",
@@ -36,6 +37,7 @@ TRUST = {each.name: each.name for each in fields(TrustRules) if each.name != "fr
 }  # fmt: skip
 FETCH = {each.name: each.name for each in fields(FetchRules)}
 ROUTE = {each.name: each.name for each in fields(RouteRules)}
+TELEMETRY = {each.name: each.name for each in fields(TelemetryRules) if each.name != "token"} | {"token_env": "token"}
 
 SHORTEST_TOKEN = 16
 T = TypeVar("T")
@@ -51,8 +53,8 @@ class Configured:
 
 
 def read(path: Path | None, **given: Any) -> Configured:
-    """The settings in `path`; `given` (of the command line: fields of `ServerSettings`, `root`, `shared`; None = not
-    given) hold instead. Raises `SettingsError`, which says where, and what may stand there."""
+    """The settings in `path`; `given` (of the command line: fields of `ServerSettings` and `TelemetryRules`, `root`,
+    `shared`; None = not given) hold instead. Raises `SettingsError`, which says where, and what may stand there."""
     where = "the command line" if path is None else str(path)
     try:
         text = "" if path is None else path.expanduser().read_text(encoding="utf-8")
@@ -69,7 +71,11 @@ def read(path: Path | None, **given: Any) -> Configured:
         trust["authority"] = None
     values = file.table(found.get("server", {}), "server", SERVER)
     values |= file.table(found.get("upstream", {}), "upstream", UPSTREAM)
-    values |= {name: value for name, value in given.items() if name not in ("root", "shared")}
+    telemetry = file.table(found.get("telemetry", {}), "telemetry", TELEMETRY)
+    telemetry |= {name: value for name, value in given.items() if name in TELEMETRY}
+    known = TelemetrySettings.from_environment(otlp=telemetry.get("otlp"), sample=telemetry.get("sample"))
+    telemetry |= {"otlp": known.otlp, "sample": float(known.sample)}
+    values |= {name: value for name, value in given.items() if name not in ("root", "shared", *TELEMETRY)}
     if "upstream" not in values:
         raise SettingsError(f'{where}: say what stands behind the proxy: --upstream URL, or [upstream] url = "…"')
     server = replace(
@@ -77,6 +83,7 @@ def read(path: Path | None, **given: Any) -> Configured:
         trust=file.made(TrustRules, "trust", trust),
         fetch=file.made(FetchRules, "fetch", file.table(found.get("fetch", {}), "fetch", FETCH)),
         routes=_routes(file, found.get("routes", {})),
+        telemetry=file.made(TelemetryRules, "telemetry", telemetry),
     )
     server = replace(server, upstream=_address(server.upstream))
     check(server, where)
@@ -174,11 +181,24 @@ def check(server: ServerSettings, where: str) -> None:
         raise SettingsError(f"{where}: anonymous is a tenant's name: letters, digits and ._@-, not {trust.anonymous!r}")
     if trust.authority is not None and not trust.authority.startswith("/"):
         raise SettingsError(f'{where}: authority is a path of the upstream, or "" where it asks nobody for a key')
+    _check_telemetry(server, where)
     for network in trust.front_networks:
         try:
             ipaddress.ip_network(network)
         except ValueError as error:
             raise SettingsError(f"{where}: front_networks are like 10.0.0.0/8: {error}") from error
+
+
+def _check_telemetry(server: ServerSettings, where: str) -> None:
+    told, header = server.telemetry, server.trust.region_header
+    if told.region and not PLACE.fullmatch(told.region):
+        raise SettingsError(f"{where}: telemetry.region: 1 to 32 of a-z, 0-9 and -, not {told.region!r}")
+    if len(told.service) > 128 or not told.service.isprintable():
+        raise SettingsError(f"{where}: telemetry.service is a name of up to 128 characters, not {told.service!r}")
+    if told.metrics == "token" and server.admin_token is None:
+        raise SettingsError(f'{where}: telemetry.metrics = "token" needs server.admin_token_env')
+    if header is not None and not may_tell_region(header):
+        raise SettingsError(f"{where}: region_header is a header that means nothing else to the proxy, not {header!r}")
 
 
 def _address(upstream: str) -> str:

@@ -24,10 +24,25 @@ from mmcache.server import header_kinds as kind_of
 from mmcache.server.accounts import Account, Accounts
 from mmcache.server.config import TrustRules
 from mmcache.server.exchange import Headers
-from mmcache.server.header_kinds import ACCEPT, CONNECTION, CONTROL, CREDENTIAL, ENCODING, OURS, PRAGMA, TYPE, VARIES
+from mmcache.server.header_kinds import (
+    ACCEPT,
+    AGENT,
+    CONNECTION,
+    CONTROL,
+    CREDENTIAL,
+    ENCODING,
+    FRONT_REGION,
+    OURS,
+    PRAGMA,
+    REGION,
+    TYPE,
+    VARIES,
+)
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}", re.A)
 """What a front proxy or the operator may call a tenant."""
+PLACE = re.compile(r"[a-z0-9-]{1,32}", re.A)
+"""What a region may be called."""
 
 REMEMBERED = 16_384
 _USUAL = [b"authorization", b"bearer"]
@@ -55,16 +70,24 @@ class Seen(msgspec.Struct):
     control: bytes | None
     pragma: bytes | None
     encoding: bytes | None
+    agent: bytes | None
+    """The client's `user-agent`."""
+    region: str
+    """Where the client is, as far as somebody says so who may."""
 
 
 class Tenants:
     """Finds the principal of a request; remembers the last `REMEMBERED` under keyed digests of what they sent."""
 
-    def __init__(self, cache: Cache, trust: TrustRules, accounts: Accounts) -> None:
+    def __init__(self, cache: Cache, trust: TrustRules, accounts: Accounts, region: str = "") -> None:
+        """region: of all clients of whom nobody says better."""
         salt = cache.scopes.of(Signature("mmcache.server tenants"), "mmcache.server", "tenants").salt
         self._key = blake3(salt, derive_key_context="mmcache 2026 proxy tenant names v1").digest()
         self._trust, self._accounts, self._namespace = trust, accounts, cache.namespace
-        self._kinds = kind_of.kinds(trust.harmless_headers)
+        self._kinds = kind_of.kinds(trust.harmless_headers, trust.region_header)
+        self._region = region
+        named = (trust.region_header or "").lower().encode()
+        self._region_varies = kind_of.kinds(trust.harmless_headers).get(named, VARIES) == VARIES
         self._networks = tuple(ipaddress.ip_network(each) for each in trust.front_networks)
         self._near = lru_cache(maxsize=1024)(self._stands_near)
         self._known: dict[bytes, Principal] = {}
@@ -74,8 +97,9 @@ class Tenants:
         without a key, 403 for who calls itself a front proxy and is none."""
         kinds = self._kinds
         parts: list[bytes] = []
-        control = pragma = encoding = None
+        control = pragma = encoding = agent = None
         fronted = False
+        places: list[tuple[int, bytes]] = []
         for name, value in headers:
             kind = kinds.get(name, VARIES)
             if not kind:  # harmless, like most
@@ -88,6 +112,8 @@ class Tenants:
             elif kind == ACCEPT:
                 if value != b"application/json" and not kind_of.plain_accept(value):
                     parts.append(b"%b:%b" % (name, value))
+            elif kind == AGENT:
+                agent = value
             elif kind == CONTROL:
                 control = value if control is None else control + b"," + value
             elif kind == PRAGMA:
@@ -99,6 +125,12 @@ class Tenants:
                     parts.append(b"%b:%b" % (name, value))
             elif kind == OURS:
                 fronted = True
+            elif kind == FRONT_REGION:
+                places.append((kind, value))
+            elif kind == REGION:
+                places.append((kind, value))
+                if self._region_varies:
+                    parts.append(b"%b:%b" % (name, value))
             elif not name.startswith(b"x-mmcache"):
                 parts.append(b"%b:%b" % (name, value))
         if query:
@@ -113,7 +145,8 @@ class Tenants:
             principal = self._known[label] = self._first_seen(headers, parts, front)
             if len(self._known) > REMEMBERED:
                 del self._known[next(iter(self._known))]
-        return Seen(principal, control, pragma, encoding)
+        region = self._place(places, fronted, peer) if places else self._region
+        return Seen(principal, control, pragma, encoding, agent, region)
 
     def _first_seen(self, headers: Headers, parts: Sequence[bytes], front: str | None) -> Principal:
         token, forms = _one_key([pair for pair in headers if pair[0] in kind_of.CREDENTIALS])
@@ -167,6 +200,16 @@ class Tenants:
         if not NAME.fullmatch(name) or name == self._trust.anonymous:
             raise ProxyError("x-mmcache-tenant: 1 to 128 letters, digits and ._@-, and not the anonymous tenant's name")
         return name
+
+    def _place(self, places: Sequence[tuple[int, bytes]], proved: bool, peer: str | None) -> str:
+        """The region that is believed: of a front proxy that has proved itself, else of the operator's header from
+        where front proxies stand. What a client says of itself is not heard."""
+        for kind, heard in ((FRONT_REGION, proved), (REGION, peer is not None and self._near(peer))):
+            said = [value for found, value in places if found == kind]
+            if said and heard:
+                name = said[0].decode("latin-1").lower()
+                return name if len(said) == 1 and PLACE.fullmatch(name) else ""
+        return self._region
 
     def _stands_near(self, peer: str) -> bool:
         try:

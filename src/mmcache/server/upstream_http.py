@@ -16,6 +16,7 @@ from mmcache.model.errors import ProxyError, UpstreamError
 from mmcache.server.config import ServerSettings
 from mmcache.server.exchange import Headers
 from mmcache.server.header_kinds import WRITTEN_ANEW, without_hops
+from mmcache.server.tracing import Sending, current
 
 _PIECE = 256 << 10
 _HEAD_BYTES = 64 << 10
@@ -34,6 +35,8 @@ class HttpUpstream:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._address = settings.upstream.rstrip("/")
+        place = URL(self._address)
+        self._place = place.host or "", place.port
         self._session: aiohttp.ClientSession | None = None
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -65,13 +68,34 @@ class HttpUpstream:
         """See `Upstream.send`: the answer comes as it is or is decompressed here."""
         kept = [pair for pair in headers if pair[0] != b"accept-encoding"]
         kept.append((b"accept-encoding", b"identity"))
-        return await self._request(method, path, query, kept, body, len(body), decoded=True)
+        traced = current()
+        if traced is None:
+            return await self._request(method, path, query, kept, body, len(body), decoded=True)
+        sending = traced.sending(method, path, *self._place)
+        return await self._traced(sending, method, path, query, kept, body, len(body), decoded=True)
 
     async def forward(
         self, method: str, path: str, query: bytes, headers: Headers, body: Body, length: int | None
     ) -> HttpReply:
         """Pass a request on as it is, and its answer. length: of the body, None = it comes in chunks."""
-        return await self._request(method, path, query, headers, body, length, decoded=False)
+        traced = current()
+        if traced is None:
+            return await self._request(method, path, query, headers, body, length, decoded=False)
+        sending = traced.sending(method, None, *self._place)
+        return await self._traced(sending, method, path, query, headers, body, length, decoded=False)
+
+    async def _traced(
+        self, sending: Sending, method: str, path: str, query: bytes, headers: Headers, body: Body,
+        length: int | None, decoded: bool,
+    ) -> HttpReply:  # fmt: skip
+        try:
+            reply = await self._request(method, path, query, sending.headers(headers), body, length, decoded)
+        except BaseException as error:
+            sending.end(error.code if isinstance(error, ProxyError) else "given-up")
+            raise
+        sending.answered(reply.status)
+        reply.sending = sending
+        return reply
 
     async def _request(
         self, method: str, path: str, query: bytes, headers: Headers, body: Body, length: int | None, decoded: bool
@@ -115,10 +139,12 @@ class HttpUpstream:
 class HttpReply:
     """See `Reply`. `decoded`: the body is given without its `Content-Encoding`."""
 
-    __slots__ = ("_limit", "_response", "_unpack", "headers", "status")
+    __slots__ = ("_limit", "_response", "_unpack", "headers", "sending", "status")
 
     def __init__(self, response: aiohttp.ClientResponse, limit: int, decoded: bool) -> None:
         self._response, self._limit = response, limit
+        self.sending: Sending | None = None
+        """Ends with the answer, where it is recorded."""
         self.status = response.status
         self.headers: Headers = without_hops((name.lower(), value) for name, value in response.raw_headers)
         self._unpack: Any = None
@@ -145,10 +171,15 @@ class HttpReply:
                     piece = self._unpacked(piece)
                     if not piece and not content.at_eof():
                         continue
+                if not piece and self.sending is not None:
+                    self.sending.end()
                 return piece
             except (aiohttp.ClientError, TimeoutError, OSError, zlib.error) as error:
                 self._response.close()
-                raise _failed(error) from error
+                failed = _failed(error)
+                if self.sending is not None:
+                    self.sending.end(failed.code)
+                raise failed from error
 
     def _unpacked(self, piece: bytes) -> bytes:
         if piece:
@@ -174,6 +205,8 @@ class HttpReply:
     async def close(self) -> None:
         """Give the connection back, or cut it where the body was not read to its end."""
         self._response.close()
+        if self.sending is not None:
+            self.sending.end()
 
 
 class Chunks:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mmcache.server.accounts import Account
+
+if TYPE_CHECKING:
+    from mmcache.server.tenants import Seen
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -30,6 +33,10 @@ class Flight(msgspec.Struct, eq=False):
     watcher: asyncio.Task[None] | None = None
     account: Account | None = None
     """Which it counts for until its end, where there is a limit."""
+    seen: Seen | None = None
+    """Whose it is, once that is known."""
+    fault: str = ""
+    """A word for what went wrong, for who traces it."""
 
 
 class Watch:

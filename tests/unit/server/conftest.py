@@ -24,6 +24,7 @@ from mmcache.server.config import RouteRules, ServerSettings  # noqa: E402
 from mmcache.server.drain import BoundedProtocol  # noqa: E402
 from mmcache.server.exchange import Proxy, Route  # noqa: E402
 from mmcache.server.journal import Journal  # noqa: E402
+from mmcache.server.tracing import Tracer  # noqa: E402
 from mmcache.server.upstream_http import HttpUpstream  # noqa: E402
 
 KEY = {"authorization": "Bearer sk-one"}
@@ -68,7 +69,7 @@ def proxied(upstream: tuple[Upstream, str]) -> Iterator[Callable[..., World]]:
 
         def make(
             routes: Mapping[tuple[str, str], Route] | None = None, cache: Cache | None = None, reload: Any = None,
-            routes_rules: Mapping[str, RouteRules] | None = None, **settings: Any,
+            routes_rules: Mapping[str, RouteRules] | None = None, tracer: Tracer | None = None, **settings: Any,
         ) -> World:  # fmt: skip
             app, behind = upstream
             chosen = replace(ServerSettings(behind, routes=routes_rules or {}), **settings)
@@ -77,6 +78,7 @@ def proxied(upstream: tuple[Upstream, str]) -> Iterator[Callable[..., World]]:
             frame = build(
                 Proxy(cache, HttpUpstream(chosen), chosen), {("POST", ECHO): echoed} if routes is None else routes,
                 journal=Journal(lambda line: lines.extend(line.splitlines()), as_json=True), reload=reload,
+                tracer=tracer,
             )  # fmt: skip
             address = stack.enter_context(served(frame, BoundedProtocol))
             stack.callback(run, close, frame.live.proxy)

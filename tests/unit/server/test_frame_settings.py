@@ -9,7 +9,7 @@ import pytest
 
 from mmcache.model.errors import SettingsError
 from mmcache.server.config import FetchRules, RouteRules, ServerSettings, TrustRules
-from mmcache.server.settings_file import FETCH, ROUTE, SERVER, TRUST, UPSTREAM, read
+from mmcache.server.settings_file import FETCH, ROUTE, SERVER, TELEMETRY, TRUST, UPSTREAM, read
 from mmcache.settings import Tenant
 
 WHOLE = """
@@ -114,7 +114,7 @@ def test_the_command_line_is_enough_and_holds_before_the_file(file: Path) -> Non
     ("text", "told"),
     [
         ("[server", "cannot read"),
-        ("[sever]", "no table sever; there are cache, fetch, routes, server, tenants, trust, upstream"),
+        ("[sever]", "no table sever; there are cache, fetch, routes, server, telemetry, tenants, trust, upstream"),
         ("server = 1", r"\[server\] is a table"),
         (
             "[server]\n\nprot = 1",
@@ -160,9 +160,9 @@ def test_mistakes_are_named_with_what_is_allowed(file: Path, text: str, told: st
 
 def test_every_setting_stands_in_the_file_and_in_the_reference() -> None:
     told = (Path(__file__).parents[3] / "docs/reference/serve-config.md").read_text()
-    names = {each.name for each in fields(ServerSettings)} - {"routes", "fetch", "trust"}
+    names = {each.name for each in fields(ServerSettings)} - {"routes", "fetch", "trust", "telemetry"}
     assert names == {*SERVER.values(), *UPSTREAM.values()}
-    for name in (*SERVER, *UPSTREAM, *TRUST, *FETCH, *ROUTE):
+    for name in (*SERVER, *UPSTREAM, *TRUST, *FETCH, *ROUTE, *TELEMETRY):
         assert f"`{name}`" in told, name
 
 
