@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mmcache.telemetry.names import METRICS
+
 yaml = pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -22,22 +24,14 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool: insta
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAME = re.compile(r"(?:[a-z_]+:)?mmcache_[a-z0-9_]+(?::[a-z0-9]+)?")
-_ROW = re.compile(r"^\| `mmcache\.", re.M)
+_SELECTOR = re.compile(r"(mmcache_[a-z0-9_]+)\{([^}]*)\}")
 
 
 class Series(NamedTuple):
     """A metric as Prometheus knows it."""
 
-    name: str
     kind: str
     labels: frozenset[str]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """What an expression may call it."""
-        if self.kind == "histogram":
-            return frozenset(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
-        return frozenset({self.name})
 
 
 def load(path: str) -> Any:
@@ -63,6 +57,12 @@ def rules() -> Iterator[Mapping[str, Any]]:
 def names_in(expression: str) -> set[str]:
     """Metrics and recorded series that an expression reads."""
     return set(_NAME.findall(_STRING.sub('""', expression)))
+
+
+def matched_in(expression: str) -> set[tuple[str, str]]:
+    """(metric, label) of every matcher of an expression."""
+    found = _SELECTOR.findall(_STRING.sub('""', expression))
+    return {(name, label) for name, body in found for label in re.findall(r"([a-z_]+)\s*(?:=~|!~|!=|=)", body)}
 
 
 def board_expressions() -> Iterator[str]:
@@ -93,13 +93,20 @@ def promtool(*words: str, cwd: Path) -> None:
 
 
 def reference() -> dict[str, Series]:
-    """The metrics of docs/reference/telemetry.md, by the name that Prometheus gives them."""
-    text = (ROOT / "docs/reference/telemetry.md").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if _ROW.match(line)]
-    found = {}
-    for line in lines:
-        _, _, kind, _, labels, exposed, _ = (cell.strip() for cell in line.split("|"))
-        words = frozenset(re.findall(r"`([a-z_]+)`", labels.partition(";")[0] + labels.partition("failures:")[2]))
-        for name in re.findall(r"`([a-z0-9_]+)`", exposed):
-            found[name] = Series(name, kind, words)
+    """The metrics that there are, by the names that an expression may call them."""
+    found: dict[str, Series] = {}
+    for metric in METRICS.values():
+        labels = frozenset(metric.labels)
+        if metric.kind == "histogram":
+            parts = (f"{metric.prometheus}_{part}" for part in ("bucket", "sum", "count"))
+            found |= dict.fromkeys(parts, Series(metric.kind, labels | {"le"}))
+        else:
+            found[metric.prometheus + "_total" * (metric.kind == "counter")] = Series(metric.kind, labels)
     return found
+
+
+def documented() -> set[str]:
+    """The names in Prometheus that docs/reference/telemetry.md gives."""
+    text = (ROOT / "docs/reference/telemetry.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `mmcache.")]
+    return {name for row in rows for name in re.findall(r"`(mmcache_[a-z_]+)`", row)}

@@ -1,0 +1,63 @@
+"""Prometheus' files, by its own tool; the operator's, by schema: neither kubectl nor a cluster is needed."""
+
+from __future__ import annotations
+
+import re
+
+from tests.unit.deploy.kit import DEPLOY, ROOT, complaints, load, needs_promtool, promtool, rules, yaml
+
+HERE = DEPLOY / "prometheus"
+ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+@needs_promtool
+def test_the_configuration_and_the_rules_are_right() -> None:
+    promtool("check", "config", "prometheus.yml", cwd=HERE)
+    promtool("check", "rules", "rules.yml", cwd=HERE)
+
+
+@needs_promtool
+def test_every_alert_fires_when_it_should_and_only_then() -> None:
+    promtool("test", "rules", "rules_test.yml", "long_test.yml", cwd=HERE)
+
+
+def test_every_alert_has_a_test_that_it_fires_and_that_it_does_not() -> None:
+    fires: set[str] = set()
+    silent: set[str] = set()
+    for name in ("rules_test.yml", "long_test.yml"):
+        for world in load(f"prometheus/{name}")["tests"]:
+            for asked in world.get("alert_rule_test", ()):
+                (fires if asked.get("exp_alerts") else silent).add(asked["alertname"])
+    # In the tests of these three, others that must not fire stand beside those that must.
+    beside = {"MmcacheEvictionChurn", "MmcacheTierNearlyFull", "MmcacheTierRefuses"}
+    assert fires == set(ALERTS)
+    assert silent | beside == set(ALERTS)
+
+
+def test_every_alert_says_what_to_do_in_a_section_that_exists() -> None:
+    for name, rule in ALERTS.items():
+        page, _, section = rule["annotations"]["runbook"].partition("#")
+        headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(encoding="utf-8"), re.M)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert section in anchors, f"{name}: {page} has no section {section}"
+        assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+
+
+def test_the_operators_rules_are_the_same() -> None:
+    ours = (HERE / "rules.yml").read_text(encoding="utf-8")
+    theirs = (HERE / "prometheusrule.yaml").read_text(encoding="utf-8")
+    body = re.sub(r"^(?=.)", "  ", ours[ours.index("groups:") :], flags=re.M)
+    assert theirs.endswith(f"\nspec:\n{body}"), "make it anew: the command stands in its second line"
+
+
+def test_the_operators_files_fit_its_definitions() -> None:
+    for name in ("servicemonitor.yaml", "prometheusrule.yaml"):
+        for document in yaml.safe_load_all((HERE / name).read_text(encoding="utf-8")):
+            assert complaints(document, "prometheus/operator.schema.json") == [], name
+
+
+def test_the_monitor_finds_the_service() -> None:
+    service, monitor = yaml.safe_load_all((HERE / "servicemonitor.yaml").read_text(encoding="utf-8"))
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {end["port"] for end in monitor["spec"]["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}
+    assert service["metadata"]["name"].startswith("mmcache"), "the rules go by the job's name"
