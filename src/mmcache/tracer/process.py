@@ -1,0 +1,125 @@
+"""`Traced`: what a running process has: the mapped index, its sockets, its PID namespace. Reads /proc, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mmcache.model.errors import TracerError
+from mmcache.tracer.elf import Elf
+
+PROBE, SEMAPHORE = "mmcache_probe_read", "mmcache_probe_semaphore"
+_MAPPED = re.compile(r"^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ \d+\s+(\S*/_hit_index\.[^/\s]*so)( \(deleted\))?$", re.MULTILINE)
+
+
+class Traced:
+    """One process, from now until it ends; another one that gets its number later is not taken for it."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises `TracerError` where there is no such process."""
+        self.pid = pid
+        self._place = Path(f"/proc/{pid}")
+        self._descriptor = -1
+        if pid < 1:
+            raise TracerError(f"a process id is 1 or more, not {pid}")
+        with self._reading():
+            self._descriptor = os.pidfd_open(pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return not poll.poll(0)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as error:
+            raise TracerError(
+                f"process {self.pid} is another user's: tracing needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)"
+            ) from error
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise TracerError(f"there is no process {self.pid}") from error
+        except OSError as error:  # a thread's number, from Linux 6.9 on
+            raise TracerError(f"{self.pid} cannot be watched: {error}; give a process's number, not a thread's") from error
+
+    def namespace(self) -> tuple[int, int, int]:
+        """Device and inode of its PID namespace, and its number there."""
+        with self._reading():
+            status = (self._place / "status").read_text()
+            there = os.stat(self._place / "ns" / "pid")
+        numbers = re.search(r"^NSpid:\s+(.*)$", status, re.MULTILINE)
+        return there.st_dev, there.st_ino, int(numbers[1].split()[-1]) if numbers else self.pid
+
+    def index(self) -> tuple[str, int, int]:
+        """The compiled index that it has mapped: path, place of the probe in it, place of its semaphore."""
+        with self._reading():
+            mapped = _MAPPED.search((self._place / "maps").read_text())
+        if mapped is None:
+            raise TracerError(self._why_none())
+        path = self._place / "map_files" / mapped[1]  # in its mount namespace; also if replaced
+        if not os.access(path, os.R_OK):
+            path = self._place / "root" / mapped[2].lstrip("/")
+        with self._reading():
+            offsets = Elf.parse(path.read_bytes()).offsets
+        if PROBE not in offsets or SEMAPHORE not in offsets:
+            raise TracerError(f"{mapped[2]} in process {self.pid} has no probe; reinstall mmcache there, and restart it")
+        return str(path), offsets[PROBE], offsets[SEMAPHORE]
+
+    def _why_none(self) -> str:
+        plain = ""
+        with suppress(OSError):
+            if any(one.startswith(b"MMCACHE_PURE=") for one in (self._place / "environ").read_bytes().split(b"\0")):
+                plain = "; its MMCACHE_PURE is set: start it without"
+        return (
+            f"process {self.pid} has no compiled index of mmcache mapped: it runs no mmcache, has opened no cache yet, "
+            f"or runs the plain Python index, which has no probe{plain}"
+        )
+
+    def peers(self) -> dict[int, str]:
+        """Connected sockets: descriptor → `host:port` of the other side, or its path."""
+        ends: dict[str, str] = {}
+        found: dict[int, str] = {}
+        with suppress(OSError):
+            for family, name in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
+                for line in (self._place / "net" / name).read_text().splitlines()[1:]:
+                    fields = line.split()
+                    if fields[3] != "0A":  # LISTEN
+                        ends[fields[9]] = _address(family, fields[2])
+            for descriptor in os.listdir(self._place / "fd"):
+                with suppress(OSError):
+                    where = os.readlink(self._place / "fd" / descriptor)
+                    if where.startswith("socket:["):
+                        found[int(descriptor)] = ends.get(where[8:-1], "a local socket")
+        return found
+
+    def marks_path(self) -> Path | None:
+        """Where it listens for marks (see `feedback.Marks`), as this process reaches it; None where it does not."""
+        with suppress(OSError):
+            held = {os.readlink(self._place / "fd" / one) for one in os.listdir(self._place / "fd")}
+            for line in (self._place / "net" / "unix").read_text().splitlines()[1:]:
+                fields = line.split(maxsplit=7)
+                if len(fields) == 8 and fields[7].endswith(".mmcache-marks") and f"socket:[{fields[6]}]" in held:
+                    return self._place / "root" / fields[7].lstrip("/")
+        return None
+
+    def close(self) -> None:
+        """Let it go. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _address(family: int, text: str) -> str:
+    host, port = text.split(":")
+    words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+    address = socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words))
+    return f"[{address}]:{int(port, 16)}" if ":" in address else f"{address}:{int(port, 16)}"
