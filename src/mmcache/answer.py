@@ -101,6 +101,13 @@ class Answers:
         look = self._store.find([key], stale=settled and self.mode == "on")[0]
         return replace(look, began=began) if began else look
 
+    def resident(self, key: Key) -> Lookup:
+        """A hit in memory, as far as that still holds it: neither counted nor a use. It makes nothing to be served."""
+        found, name = self._store.memory.look(key), self._store.memory.name
+        if isinstance(found, MissReason):
+            return Lookup(nothing, name)
+        return Lookup(nothing, name, frame=found.frame, deadline=found.deadline)
+
     def read(self, key: Key) -> Lookup:
         """What is stored, to be compared: neither counted nor a use."""
         return self._store.find([key], counted=False)[0]
