@@ -90,6 +90,11 @@ class Answers:
             observer.looked_up(keys, looks, began, strategy)
         return looks
 
+    def heat(self, keys: Sequence[Key]) -> None:
+        """Bring keys that a tracer found hot into memory where they are not, and tell its policy; counts nothing."""
+        self._store.find(keys, counted=False)
+        self._store.memory.refresh(keys)
+
     def check_open(self) -> None:
         """Raises `TierClosedError`."""
         self._store.memory.check_open()
