@@ -52,7 +52,9 @@ class Elf:
         segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<HHHH", raw, 54)
         segments = []
         for n in range(segment_count):
-            kind, _, offset, address, _, file_bytes = struct.unpack_from("<IIQQQQ", raw, segments_at + n * segment_bytes)
+            kind, _, offset, address, _, file_bytes = struct.unpack_from(
+                "<IIQQQQ", raw, segments_at + n * segment_bytes
+            )
             segments.append(_Segment(kind, offset, address, file_bytes))
         sections = []
         for n in range(section_count):

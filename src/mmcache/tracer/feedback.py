@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 from mmcache.model.errors import TracerError
+from mmcache.model.key import Key
 from mmcache.tracer.mark import Mark
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Marks:
 
     def __init__(self, cache: Cache, hearers: Sequence[Hears] = (), *, folder: Path | None = None) -> None:
         """folder: where the socket is made, only its owner's; default: a new temporary one. Raises `TracerError`."""
-        self._heat: Callable[[Sequence[object]], object] = cache.answers.heat
+        self._heat: Callable[[Sequence[Key]], object] = cache.answers.heat
         self._hearers = tuple(hearers)
         self.heard = 0
         """Marks taken."""

@@ -1,10 +1,22 @@
-"""libbpf by ctypes: what a trace needs of it, each refusal a `TracerError`. libbpf 1.0 or later; nothing is compiled."""
+"""libbpf by ctypes: what a trace needs of it, each refusal a `TracerError`. Version 1.0 or later; nothing is compiled."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_int, c_long, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_bool,
+    c_char_p,
+    c_int,
+    c_long,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 
 from mmcache.model.errors import TracerError

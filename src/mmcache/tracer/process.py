@@ -1,4 +1,4 @@
-"""`Traced`: what a running process has: the mapped index, its sockets, its PID namespace. Reads /proc, changes nothing."""
+"""`Traced`: what a process has: the mapped index, its sockets, its PID namespace. Reads /proc, changes nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from pathlib import Path
 from mmcache.model.errors import TracerError
 from mmcache.tracer.elf import Elf
 
+_FIRST_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 PROBE, SEMAPHORE = "mmcache_probe_read", "mmcache_probe_semaphore"
-_MAPPED = re.compile(r"^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ \d+\s+(\S*/_hit_index\.[^/\s]*so)( \(deleted\))?$", re.MULTILINE)
+_MAPPED = re.compile(
+    r"^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ \d+\s+(\S*/_hit_index\.[^/\s]*so)( \(deleted\))?$", re.MULTILINE
+)
 
 
 class Traced:
@@ -49,10 +52,16 @@ class Traced:
         except (FileNotFoundError, ProcessLookupError) as error:
             raise TracerError(f"there is no process {self.pid}") from error
         except OSError as error:  # a thread's number, from Linux 6.9 on
-            raise TracerError(f"{self.pid} cannot be watched: {error}; give a process's number, not a thread's") from error
+            raise TracerError(
+                f"{self.pid} cannot be watched: {error}; give a process's number, not a thread's"
+            ) from error
 
     def namespace(self) -> tuple[int, int, int]:
-        """Device and inode of its PID namespace, and its number there."""
+        """Device and inode of its PID namespace, and its number there; zeros and its number where we are in the first
+        one, by whose numbers the kernel knows all."""
+        with suppress(OSError):
+            if os.stat("/proc/self/ns/pid").st_ino == _FIRST_NAMESPACE:
+                return 0, 0, self.pid
         with self._reading():
             status = (self._place / "status").read_text()
             there = os.stat(self._place / "ns" / "pid")
@@ -71,7 +80,9 @@ class Traced:
         with self._reading():
             offsets = Elf.parse(path.read_bytes()).offsets
         if PROBE not in offsets or SEMAPHORE not in offsets:
-            raise TracerError(f"{mapped[2]} in process {self.pid} has no probe; reinstall mmcache there, and restart it")
+            raise TracerError(
+                f"{mapped[2]} in process {self.pid} has no probe; reinstall mmcache there, and restart it"
+            )
         return str(path), offsets[PROBE], offsets[SEMAPHORE]
 
     def _why_none(self) -> str:

@@ -1,5 +1,6 @@
-"""The kernel side's object file: the one that the package brings, or one made by clang. `python -m mmcache.tracer.build`
-makes the former anew."""
+"""The kernel side's object file: the one that the package brings, or one made by clang.
+
+`python -m mmcache.tracer.build` makes the former anew."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Laid out alike in layout.py. */
 
 struct config {
-    __u64 device, inode;     /* of the PID namespace that `pid` is of */
+    __u64 device, inode;     /* of the PID namespace that `pid` is of; 0 = the first one */
     __u32 pid;
     __u32 threshold;         /* hot: more reads a second than this, at most TIMES - 1 */
     __u32 listed;            /* 1: time the sockets in `listed_fds`; 0: time those over which Redis commands go */
@@ -125,6 +125,10 @@ struct {
 /* The thread, or 0 when it is none of the traced process. */
 static __always_inline __u32 traced_thread(void)
 {
+    if (!config.device) {
+        __u64 both = bpf_get_current_pid_tgid();
+        return both >> 32 == config.pid ? (__u32)both : 0;
+    }
     struct bpf_pidns_info who = {};
     if (bpf_get_ns_current_pid_tgid(config.device, config.inode, &who, sizeof who) || who.tgid != config.pid) return 0;
     return who.pid;

@@ -64,8 +64,10 @@ class Trace:
         try:
             path, probe, semaphore = self._process.index()
             if not btf.exists():
-                raise TracerError(f"this kernel does not describe its types ({btf} is missing): it needs CONFIG_DEBUG_INFO_BTF")
-            calls = (() if not sockets else _OVER_PLAIN if shared is None else _OVER_ANY)
+                raise TracerError(
+                    f"this kernel does not describe its types ({btf} is missing): it needs CONFIG_DEBUG_INFO_BTF"
+                )
+            calls = () if not sockets else _OVER_PLAIN if shared is None else _OVER_ANY
             if calls and not any((one / "events" / "syscalls").is_dir() for one in tracefs):
                 raise TracerError(
                     f"no tracefs is mounted, which timing sockets needs: `mount -t tracefs tracefs {tracefs[0]}`, or "
