@@ -1,0 +1,129 @@
+"""The kit's rules in a real Prometheus that looks at a real `mmcache serve`: a model's version changes while it runs,
+the alert fires, and when the new answers are stored it clears. Minutes are made shorter, nothing else is changed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import signal
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("uvloop")
+
+from tests.e2e.deploy_stage import PROMETHEUS, prometheus, until
+from tests.e2e.test_serve import EMBEDDINGS, embed, serving
+from tests.unit.deploy.kit import names_in, reference, rules
+from tests.unit.server.upstream import Upstream, served
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus: install Debian's package of that name"),
+]
+FASTER = 12
+ALERT = "MmcacheSignatureMisses"
+TEXTS = [f"text {number}" for number in range(600)]
+
+
+def read(address: str, accept: str = "text/plain") -> str:
+    asked = urllib.request.Request(f"{address}/metrics", headers={"accept": accept})
+    with urllib.request.urlopen(asked, timeout=60) as reply:
+        return str(reply.read().decode())
+
+
+def ask(address: str, texts: list[str]) -> str:
+    body = json.dumps({"model": "small", "input": texts, "encoding_format": "float"}).encode()
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-one"}
+    with urllib.request.urlopen(urllib.request.Request(address + EMBEDDINGS, body, headers), timeout=60) as reply:
+        assert len(json.load(reply)["data"]) == len(texts)
+        return str(reply.headers["x-mmcache"]).partition(";")[0]
+
+
+def configure(folder: Path, upstream: str, version: str) -> Path:
+    path = folder / "mmcache.toml"
+    path.write_text(f'[upstream]\nurl = "{upstream}"\nversion = "{version}"\n', encoding="utf-8")
+    return path
+
+
+def test_an_alert_fires_when_signatures_change_and_clears_when_the_new_ones_are_stored(tmp_path: Path) -> None:
+    app = Upstream()
+    app.on(EMBEDDINGS, embed)
+    with served(app) as behind:
+        config = configure(tmp_path, behind, "1")
+        with (
+            serving("--config", str(config), cwd=tmp_path) as proxy,
+            prometheus(proxy.address.removeprefix("http://"), tmp_path / "prometheus", FASTER) as watch,
+        ):
+            assert ask(proxy.address, TEXTS) == "miss"
+            assert ask(proxy.address, TEXTS[:5]) == "hit"
+            until(lambda: watch.value('sum(mmcache_lookups_total{outcome="miss"})') == len(TEXTS), "the misses")
+            until(lambda: watch.value("instance:mmcache_lookups:rate5m"), "what is recorded of them")
+            assert ALERT not in watch.firing()
+
+            configure(tmp_path, behind, "2")
+            proxy.process.send_signal(signal.SIGHUP)
+            assert "version" in proxy.until("reloaded")["changed"]
+            stored = iter(range(0, len(TEXTS), 5))
+
+            def miss() -> None:
+                place = next(stored, None)
+                if place is not None:
+                    ask(proxy.address, TEXTS[place : place + 5])
+
+            miss()  # its counter is born: a rate is seen from the second look on
+            until(lambda: watch.value('sum(mmcache_lookups_total{reason="signature"})'), "the first of the reason")
+
+            def fired() -> Any:
+                miss()
+                return watch.value(f'max_over_time(ALERTS{{alertname="{ALERT}", alertstate="firing"}}[1h])')
+
+            until(fired, "the alert")
+            for place in stored:
+                ask(proxy.address, TEXTS[place : place + 5])
+
+            again = itertools.cycle(range(0, len(TEXTS), 5))
+
+            def clear() -> bool:
+                place = next(again)
+                assert ask(proxy.address, TEXTS[place : place + 5]) == "hit"
+                return watch.ask("alerts") is not None and ALERT not in watch.firing()
+
+            until(clear, "all clear")
+            groups = watch.ask("rules")["groups"]
+            assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok"}
+
+
+def test_what_the_rules_and_the_board_read_is_told_by_the_proxy(tmp_path: Path) -> None:
+    """Families are told before anything happened, in both formats; and promtool has nothing to say against them."""
+    app = Upstream()
+    app.on(EMBEDDINGS, embed)
+    with served(app) as behind, serving("--upstream", behind, cwd=tmp_path) as proxy:
+        ask(proxy.address, ["a", "b"])
+        ask(proxy.address, ["a"])
+        text = read(proxy.address)
+        told = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+        for name, series in reference().items():
+            family = re.sub(r"_(bucket|sum|count)$", "", name) if series.kind == "histogram" else name
+            assert told[family] == series.kind
+        assert names_in(" ".join(rule["expr"] for rule in rules())) & set(told)
+        for name, labels in re.findall(r"^(mmcache_[a-z_]+)\{([^}]*)\}", text, re.M):
+            assert set(re.findall(r'([a-z_]+)="', labels)) <= reference()[name].labels
+        (tmp_path / "metrics").write_text(text, encoding="utf-8")
+        assert read(proxy.address, "application/openmetrics-text; version=1.0.0").endswith("# EOF\n")
+        promtool_metrics(text)
+
+
+def promtool_metrics(text: str) -> None:
+    import shutil
+    import subprocess
+
+    done = subprocess.run(
+        [shutil.which("promtool") or "promtool", "check", "metrics"], input=text, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
