@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from mmcache.ledger import Ledger
 from mmcache.server.exchange import Verdict
 from mmcache.server.rate import Bucket
 
@@ -33,11 +34,12 @@ class Account:
 
 
 class Accounts:
-    """Of all callers, the last `REMEMBERED` by name."""
+    """Of all callers, the last `REMEMBERED` by name. requests: by route, outcome and reason; where who watches the
+    cache looks, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: Ledger | None = None) -> None:
         self._by_caller: dict[str, Account] = {}
-        self._by_route: dict[tuple[str, str, str], int] = {}
+        self._requests = Ledger([0, 2]) if requests is None else requests
         self._took: dict[tuple[str, str], list[float]] = {}
         self._compared: Counter[tuple[str, bool]] = Counter()
         self.saved_seconds, self.saved_tokens = 0.0, 0
@@ -54,13 +56,8 @@ class Accounts:
         return account
 
     @property
-    def by_route(self) -> Mapping[tuple[str, str, str], int]:
-        """Requests by route, outcome and reason."""
-        return self._by_route
-
-    @property
     def took(self) -> Mapping[tuple[str, str], list[float]]:
-        """Their seconds by route and outcome: requests of up to each of `BOUNDS` and above, then the sum."""
+        """Seconds of requests by route and outcome: requests of up to each of `BOUNDS` and above, then the sum."""
         return self._took
 
     def count(self, path: str, verdict: Verdict, account: Account | None, seconds: float = 0.0) -> None:
@@ -70,10 +67,7 @@ class Accounts:
             took = self._took[path, verdict.outcome] = [0] * (len(BOUNDS) + 1) + [0.0]
         took[bisect_left(BOUNDS, seconds)] += 1
         took[-1] += seconds
-        label = (path, verdict.outcome, verdict.reason)
-        self._by_route[label] = self._by_route.get(label, 0) + 1
-        if len(self._by_route) > REMEMBERED:
-            self._by_route.clear()
+        self._requests.add((path, verdict.outcome, verdict.reason))
         if account is not None:
             account.outcomes[verdict.outcome] += 1
         if verdict.saved_seconds or verdict.saved_tokens:
@@ -99,7 +93,7 @@ class Accounts:
         """All of it, for `/mmcache/status`. Callers are shown by the names of their tenants, which for API
         keys are keyed hashes."""
         routes: dict[str, dict[str, Any]] = {}
-        for (path, outcome, reason), count in self._by_route.items():
+        for (path, outcome, reason), (count, _, _) in self._requests.all().items():
             found = routes.setdefault(path, {}).setdefault(outcome, {"count": 0, "reasons": {}})
             found["count"] += count
             if reason:

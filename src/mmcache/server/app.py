@@ -18,6 +18,7 @@ from mmcache.server.passing import Forwarding
 from mmcache.server.settings_file import Configured
 from mmcache.server.tenants import Tenants
 from mmcache.server.tracing import Tracer
+from mmcache.telemetry.counts import counts_of
 
 Routes = Mapping[tuple[str, str], Route]
 """By method and path."""
@@ -47,7 +48,7 @@ def build(
     """The proxy as an ASGI application. routes: None = all. reload: reads the configuration anew, for the operators.
     tracer: makes spans of requests."""
     found = all_routes() if routes is None else routes
-    accounts, journal = Accounts(), journal or Journal(on=False)
+    accounts, journal = Accounts(counts_of(proxy.cache).requests), journal or Journal(on=False)
 
     current = replace(proxy, compared=accounts.compared)
 

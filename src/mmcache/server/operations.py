@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mmcache.model.errors import MMCacheError, ProxyError, SettingsError
-from mmcache.server import openapi
+from mmcache.server import openapi, scraped
 from mmcache.server.accounts import Accounts
 from mmcache.server.answers import json_answer
 from mmcache.server.config import Mode, ServerSettings
@@ -75,6 +75,8 @@ class Operations:
         """Raises `ProxyError`."""
         path, method = scope["raw_path"].decode("latin-1"), scope["method"]
         settings = self._frame.live.proxy.settings
+        if path == "/metrics":
+            return await self._metrics(scope)
         if path in ("/healthz", "/readyz", "/mmcache/openapi.json"):
             _only(("GET", "HEAD"), method)
             if path == "/healthz":
@@ -93,6 +95,17 @@ class Operations:
             return json_answer(self.reload())
         except SettingsError as error:
             raise ProxyError(f"nothing was changed: {error}", code="settings") from error
+
+    async def _metrics(self, scope: MutableMapping[str, Any]) -> Answered:
+        """For whoever scrapes them, where that is allowed."""
+        proxy = self._frame.live.proxy
+        who, token = proxy.settings.telemetry.metrics, proxy.settings.admin_token
+        if who != "open" and not (who == "loopback" and scraped.local(scope)):
+            if token is None:
+                raise ProxyError("metrics are told to this machine only", status=404, code="not_found")
+            _authorised(scope, token)
+        _only(("GET", "HEAD"), scope["method"])
+        return await scraped.answer(proxy.cache, self._accounts, scope)
 
     def switch(self, body: bytes) -> dict[str, Any]:
         """The kill switch: `{"mode": "off"}` for all routes, or with `"route"` for one. It outlives reloads."""

@@ -1,0 +1,76 @@
+"""`GET /metrics`: what the cache and the proxy have counted, for Prometheus and whoever reads its format."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from mmcache.server.accounts import BOUNDS, Accounts
+from mmcache.server.exchange import Answered, Verdict
+from mmcache.telemetry.exposition import OPENMETRICS, PLAIN, render, wanted
+
+if TYPE_CHECKING:
+    from mmcache.cache import Cache
+
+_END = b"# EOF\n"
+_PASSED_ON = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
+
+
+async def answer(cache: Cache, accounts: Accounts, scope: MutableMapping[str, Any]) -> Answered:
+    """All of it, as text of the kind that is asked for."""
+    accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
+    openmetrics = wanted(accept)
+    found = await asyncio.to_thread(render, cache, openmetrics)
+    own = "\n".join(_durations(accounts, openmetrics)).encode() + b"\n"
+    body = found.removesuffix(_END) + own + (_END if openmetrics else b"")
+    kind = (OPENMETRICS if openmetrics else PLAIN).encode()
+    headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"vary", b"accept")]
+    return Answered(200, headers, body, Verdict("pass", "own"))
+
+
+def _durations(accounts: Accounts, openmetrics: bool) -> Iterator[str]:
+    """Routes are templates and outcomes are five, so that nothing in here needs an escape."""
+    name = "mmcache_proxy_duration_seconds"
+    yield f"# HELP {name} From the head of a request to the end of its answer."
+    yield f"# TYPE {name} histogram"
+    if openmetrics:
+        yield f"# UNIT {name} seconds"
+    for (route, outcome), took in sorted(accounts.took.items()):
+        labels, total = f'route="{route}",outcome="{outcome}"', 0
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), took[:-1], strict=True):
+            total += int(count)
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
+        yield f"{name}_sum{{{labels}}} {took[-1]!r}"
+        yield f"{name}_count{{{labels}}} {total}"
+
+
+def local(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a program of this machine asks, for itself: not a front proxy for somebody else, and not a page that
+    had its own name point here (the name in `Host` is this machine's, or an address)."""
+    if any(name in _PASSED_ON for name, _ in scope["headers"]):
+        return False
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    client = scope.get("client")
+    return client is not None and _loopback(client[0]) and len(hosts) < 2 and all(map(_plain, hosts))
+
+
+def _loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _plain(host: bytes) -> bool:
+    name = host.decode("latin-1").lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,128 @@
+"""`GET /metrics`: what is told, in which form, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+parser = pytest.importorskip("prometheus_client.parser")
+openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
+
+from tests.unit.server.conftest import KEY, World  # noqa: E402
+from tests.unit.server.echo import ECHO  # noqa: E402
+
+from mmcache.server.config import TelemetryRules  # noqa: E402
+from mmcache.server.scraped import local  # noqa: E402
+
+TOKEN = "the admin's long token"
+ACCEPT = {"accept": "application/openmetrics-text; version=1.0.0"}
+ADMIN = {"authorization": f"Bearer {TOKEN}"}
+
+
+def samples(text: str, read: Any = parser) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in read.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("read", [parser, openmetrics], ids=["text", "openmetrics"])
+def test_requests_are_counted_by_route_outcome_and_reason(proxied: Callable[..., World], read: Any) -> None:
+    world = proxied()
+    world.ask()
+    world.ask()
+    world.client.get("/v1/files/private", headers=KEY)
+    world.client.get("/healthz")
+    answer = world.client.get("/metrics", headers=ACCEPT if read is openmetrics else {})
+    assert answer.status_code == 200
+    kind = "application/openmetrics-text" if read is openmetrics else "text/plain"
+    assert answer.headers["content-type"].startswith(kind)
+    assert answer.headers["cache-control"] == "no-store"
+    found = samples(answer.text, read)
+    counted = {labels: value for (name, labels), value in found.items() if name == "mmcache_proxy_requests_total"}
+    assert counted == {
+        (("outcome", "miss"), ("reason", "absent"), ("route", ECHO)): 1,
+        (("outcome", "hit"), ("route", ECHO)): 1,
+        (("outcome", "pass"), ("route", "other")): 1,
+    }
+    name = "mmcache_proxy_duration_seconds"
+    for outcome, route in (("hit", ECHO), ("pass", "other")):
+        labels = ("outcome", outcome), ("route", route)
+        assert found[f"{name}_count", labels] == 1
+        assert found[f"{name}_sum", labels] > 0
+        assert found[f"{name}_bucket", (("le", "+Inf"), *labels)] == 1
+    assert found["mmcache_tier_limit_bytes", (("tier", "memory"),)] == 16 << 20
+    assert "private" not in answer.text
+
+
+def test_what_is_counted_is_what_the_status_says(proxied: Callable[..., World]) -> None:
+    world = proxied(admin_token=TOKEN)
+    for _ in range(3):
+        world.ask()
+    routes = world.client.get("/mmcache/status", headers=ADMIN).json()["routes"]
+    assert routes == {ECHO: {"miss": {"count": 1, "reasons": {"absent": 1}}, "hit": {"count": 2, "reasons": {}}}}
+
+
+def test_a_lookup_counts_for_its_route_and_region(proxied: Callable[..., World]) -> None:
+    world = proxied(telemetry=TelemetryRules(region="eu-west"))
+    world.ask()
+    found = samples(world.client.get("/metrics").text)
+    (labels,) = [labels for (name, labels), value in found.items() if name == "mmcache_lookups_total" and value]
+    assert {"client_region": "eu-west", "route": ECHO, "outcome": "miss"}.items() <= dict(labels).items()
+    assert not {"curl", "client", "key"} & dict(labels).keys()
+
+
+@pytest.mark.parametrize(
+    ("who", "token", "given", "status"),
+    [
+        ("loopback", None, {}, 200),
+        ("loopback", TOKEN, {}, 200),
+        ("loopback", None, {"x-forwarded-for": "10.0.0.1"}, 404),
+        ("loopback", None, {"forwarded": "for=10.0.0.1"}, 404),
+        ("loopback", None, {"host": "rebound.example"}, 404),
+        ("loopback", TOKEN, {"host": "rebound.example"}, 401),
+        ("loopback", TOKEN, {"host": "rebound.example"} | ADMIN, 200),
+        ("token", TOKEN, {}, 401),
+        ("token", TOKEN, {"authorization": "Bearer another long token"}, 401),
+        ("token", TOKEN, ADMIN, 200),
+        ("open", None, {"x-forwarded-for": "10.0.0.1", "host": "a.example"}, 200),
+    ],
+)
+def test_who_may_read_them(
+    proxied: Callable[..., World], who: Any, token: str | None, given: dict[str, str], status: int
+) -> None:
+    world = proxied(telemetry=TelemetryRules(metrics=who), admin_token=token)
+    answer = world.client.get("/metrics", headers=given)
+    assert answer.status_code == status
+    assert ("mmcache_" in answer.text) == (status == 200)
+    assert world.upstream.count("/metrics") == 0
+
+
+def test_switched_off_the_path_passes_like_any_other(proxied: Callable[..., World]) -> None:
+    world = proxied(telemetry=TelemetryRules(metrics="off"))
+    assert world.client.get("/metrics").headers["x-mmcache"] == "pass"
+    assert world.upstream.count("/metrics") == 1
+
+
+def test_only_what_reads_is_taken(proxied: Callable[..., World]) -> None:
+    world = proxied()
+    assert world.client.post("/metrics").status_code == 405
+    head = world.client.head("/metrics")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "near"),
+    [
+        ("127.0.0.1", "localhost:8090", True), ("127.9.0.1", "127.0.0.1", True), ("::1", "[::1]:8090", True),
+        ("::ffff:127.0.0.1", "LOCALHOST", True), ("10.0.0.1", "localhost", False), ("127.0.0.1", "a.b", False),
+        ("::1", "[::1", True), ("nonsense", "localhost", False), (None, "localhost", False),
+    ],
+)  # fmt: skip
+def test_who_is_of_this_machine(client: str | None, host: str, near: bool) -> None:
+    scope = {"client": None if client is None else (client, 1), "headers": [(b"host", host.encode())]}
+    assert local(scope) is near
+    assert not local(scope | {"headers": [*scope["headers"], (b"host", b"localhost")]})  # type: ignore[misc]
