@@ -16,7 +16,7 @@ from mmcache.lookup import Lookup
 from mmcache.many import ManyFill
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
-from mmcache.model.key import Key
+from mmcache.model.key import WHOLE, Key
 from mmcache.model.void import VoidKey
 from mmcache.observing import Observer, Strategy
 from mmcache.revalidate import Revalidation
@@ -134,11 +134,13 @@ class Answers:
 
     def count(self, key: Key, look: Lookup, strategy: Strategy = "exact") -> Lookup:
         """Count and log the outcome of a lookup."""
+        modality, tenant = self._whose(key)
+        way = _way(key, look, strategy)
         if look.make is None:
-            self._tally.miss(look.reason, self._modality(key))
+            self._tally.miss(look.reason, modality, tenant=tenant, strategy=way)
             self._events.emit(Missed(key, look.reason, look.detail))
         else:
-            self._tally.hit(look.tier, self._modality(key), look.saved)
+            self._tally.hit(look.tier, modality, look.saved, tenant=tenant, strategy=way, size=look.size)
             self._events.emit(Hit(key, look.tier))
         if look.began and self.observer is not None:
             self.observer.looked_up([key], [look], look.began, strategy)
@@ -157,14 +159,16 @@ class Answers:
         """The same for `key`, which was answered with what is stored for another. began: of its own `Lookup`."""
         if look.tier == self._store.memory.name:
             self._store.memory.used(stored)
-        self._tally.hit(look.tier, self._modality(key), look.saved)
+        modality, tenant = self._whose(key)
+        self._tally.hit(look.tier, modality, look.saved, tenant=tenant, strategy="near", size=look.size)
         self._events.emit(NearHit(key, stored, look.tier, confidence))
         if began and self.observer is not None:
             self.observer.looked_up([key], [look], began, "near")
 
-    def _modality(self, key: Key) -> str | None:
+    def _whose(self, key: Key) -> tuple[str | None, str]:
+        """Modality and tenant."""
         scope = self._scopes.find(key)
-        return scope.signature.modality if scope is not None else None
+        return (None, "") if scope is None else (scope.signature.modality, scope.tenant)
 
     def answer(
         self, key: Key, compute: Callable[[], Any], *, ttl: float | None = None, bypass: bool | str = False
@@ -339,6 +343,15 @@ def _void(key: Key) -> Lookup | None:
     if not isinstance(key, VoidKey):
         return None
     return Lookup(None, reason=key.reason, detail="rows: the state of what it rests on cannot be told")
+
+
+def _way(key: Key, look: Lookup, strategy: Strategy) -> str:
+    """How it was looked for, as metrics and spans call it."""
+    if strategy != "exact":
+        return strategy
+    if look.stale:
+        return "stale"
+    return strategy if key.region == WHOLE else "region"
 
 
 def nothing() -> None:

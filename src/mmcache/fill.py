@@ -318,7 +318,7 @@ class Fill:
             started = time.perf_counter()
             value = compute()
             seconds = time.perf_counter() - started
-        self._tally.computed(len(keys), seconds)
+        self._tally.computed(len(keys), seconds, self._modality(keys))
         return value, seconds
 
     async def timed_async(
@@ -335,8 +335,11 @@ class Fill:
                     if inspect.isawaitable(value):
                         value = await value
                 seconds = time.perf_counter() - started
-        self._tally.computed(len(keys), seconds)
+        self._tally.computed(len(keys), seconds, self._modality(keys))
         return value, seconds
+
+    def _modality(self, keys: Sequence[Key]) -> str | None:
+        return self.store.modality(keys[0]) if keys else None
 
     def _observed(self, keys: Sequence[Key]) -> AbstractContextManager[object]:
         return nullcontext() if self.observer is None else self.observer.computing(keys)

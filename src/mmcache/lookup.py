@@ -35,6 +35,11 @@ class Lookup:
         return self.frame.header.cost if self.frame is not None else 0.0
 
     @property
+    def size(self) -> int:
+        """Bytes of the frame."""
+        return self.frame.size if self.frame is not None else 0
+
+    @property
     def created(self) -> float | None:
         """When its frame was made: the same at every read, which a deadline translated between clocks is not."""
         return self.frame.header.created if self.frame is not None else None

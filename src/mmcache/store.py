@@ -109,6 +109,11 @@ class Store:
         self.fates.note(event, self._clock.monotonic())
         self._events.emit(event)
 
+    def modality(self, key: Key) -> str | None:
+        """Of what `key` stands for, where that is known."""
+        scope = self._scopes.find(key)
+        return None if scope is None else scope.signature.modality
+
     def catch_up(self) -> int:
         """Apply what other processes of this machine invalidated; see `Spread.catch_up`."""
         return self._spread.catch_up()

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
+from mmcache import forks
 from mmcache.cache import Cache
 from mmcache.model.errors import SettingsError
 from mmcache.settings import TelemetrySettings
@@ -59,7 +60,7 @@ def instrument(
 class Telemetry:
     """What `instrument` started. A forked child goes on as an instance of its own, and counts from zero."""
 
-    fork_order = 9
+    fork_order = 0  # goes on last, when all that it shows does
 
     def __init__(
         self,
@@ -80,12 +81,15 @@ class Telemetry:
         try:
             if settings.otlp is not None:
                 self._providers = Providers(settings)
-                tracer_provider, meter_provider = self._providers.tracer, self._providers.meter
+                tracer_provider, meter_provider = self._providers.switched, self._providers.meter
+            self.tracer_provider = tracer_provider
+            """Who makes the spans, for a door that makes its own; None = OpenTelemetry's global one."""
             self._start(tracer_provider, meter_provider)
         except BaseException:
             self._release()
             raise
         atexit.register(self.close)
+        forks.join(self)
 
     def _start(self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None) -> None:
         try:
@@ -131,6 +135,18 @@ class Telemetry:
         self._spans.close()
         self._release()
         self._metrics.remove(self.counts)
+
+    def before_fork(self) -> None:
+        """See `forks.Forkable`."""
+
+    def after_fork(self, child: bool) -> None:
+        """The child's reports are its own, under its own instance id."""
+        if not child or self._closed or self._providers is None:
+            return
+        self._metrics.forget()
+        self._providers.renew()
+        self._metrics = type(self._metrics).of(self._providers.meter)
+        self._metrics.add(self.counts)
 
     def __enter__(self) -> Self:
         return self

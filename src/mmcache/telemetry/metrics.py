@@ -12,6 +12,7 @@ from opentelemetry import metrics as api
 from opentelemetry import trace
 
 from mmcache import forks
+from mmcache.forks import Lock
 from mmcache.ledger import Labels
 from mmcache.telemetry.counts import NOTHING_SEEN, Counts, Values, together
 from mmcache.telemetry.histograms import Exemplar
@@ -46,7 +47,7 @@ class Metrics:
             return _all[provider]
 
     def __init__(self, provider: api.MeterProvider) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._watched: list[Counts] = []
         self._left: dict[int, tuple[Callable[[], Counts | None], Values]] = {}
         self._last: Values = {}
@@ -81,6 +82,12 @@ class Metrics:
                 left = together((self._left.pop(serial)[1], NOTHING_SEEN) for serial in gone)
                 self._left[gone[0]] = _dead, left
 
+    def forget(self) -> None:
+        """Show nothing any more."""
+        with self._lock:
+            self._watched.clear()
+            self._left.clear()
+
     def record(self, kind: str, outcome: str, seconds: float, context: Context) -> None:
         """One duration; the span in `context` is its exemplar where the SDK takes it."""
         self._histograms[f"mmcache.{kind}.duration"].record(seconds, {"outcome": outcome}, context)
@@ -112,7 +119,6 @@ class Metrics:
     def after_fork(self, child: bool) -> None:
         """What is left was the parent's."""
         if child:
-            self._lock = threading.Lock()
             self._left.clear()
             self._read |= set(METRICS)
 

@@ -6,18 +6,16 @@ import itertools
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mmcache.model.errors import SettingsError
 from mmcache.settings import TelemetrySettings
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-
-    from mmcache.telemetry.quiet import Sending
 
 BATCH, QUEUE, EVERY_MS = 1024, 8192, 1000
 """Spans in a request, spans that wait for one, and how often one goes out."""
@@ -61,56 +59,68 @@ class Providers:
     for the receiver. Raises `SettingsError` where OpenTelemetry is missing."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
-        self.tracer: TracerProvider
-        self.meter: MeterProvider
-        self.sending: Sending
         self._settings = settings
-        self._open()
-
-    def _open(self) -> None:
         try:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.metrics import MeterProvider
-            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
-            from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+            from mmcache.telemetry.forked import Switched
 
-            from mmcache.telemetry.quiet import QuietMetrics, QuietSpans, Sending
+            self._open()
         except ImportError as error:
             raise SettingsError(f"telemetry by OTLP needs pip install 'mmcache[otel]': {error}") from error
+        self.switched = Switched(self._tracer)
+        """The tracer provider, through forks."""
+
+    def _open(self) -> None:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+        from mmcache.telemetry.quiet import QuietMetrics, QuietSpans, Sending
+
         told, address, headers = resource(self._settings), self._settings.otlp, dict(self._settings.headers or {})
         assert address is not None
         address, patience = address.rstrip("/"), self._settings.timeout_seconds
-        self.sending = Sending()
+        self.sending: Sending = Sending()
         spans = OTLPSpanExporter(endpoint=f"{address}/v1/traces", headers=headers, timeout=patience)
         metrics = OTLPMetricExporter(endpoint=f"{address}/v1/metrics", headers=headers, timeout=patience)
-        self.tracer = TracerProvider(resource=told, sampler=ALWAYS_ON, shutdown_on_exit=False)
-        self.tracer.add_span_processor(BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH))
+        self._tracer: TracerProvider = TracerProvider(resource=told, sampler=ALWAYS_ON, shutdown_on_exit=False)
+        self._tracer.add_span_processor(BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH))
         reader = PeriodicExportingMetricReader(
             QuietMetrics(metrics, self.sending), self._settings.interval * 1000, patience * 1000
         )
-        self.meter = MeterProvider([reader], resource=told, shutdown_on_exit=False)
+        self.meter: MeterProvider = MeterProvider([reader], resource=told, shutdown_on_exit=False)
 
-    def abandon(self) -> None:
-        """They are the parent's: nothing more is sent for them."""
+    def renew(self) -> None:
+        """In a forked child: what is there belongs to its parent and is sent by nobody here; begin anew."""
         self.sending.muted = True
+        within(0.0, self._tracer.shutdown, self.meter.shutdown)
+        self._open()
+        self.switched.now = self._tracer
 
     def close(self, seconds: float) -> bool:
         """Send what is left, for at most so long; whether it ended in time."""
-        return within(seconds, self.tracer.shutdown, self.meter.shutdown)
+        ended = within(seconds, self._tracer.shutdown, self.meter.shutdown)
+        self.sending.muted = True
+        return ended
 
     def flush(self, seconds: float) -> bool:
         """Send what there is, for at most so long; whether it ended in time."""
-        return within(seconds, self.tracer.force_flush, self.meter.force_flush)
+        return within(seconds, self._tracer.force_flush, self.meter.force_flush)
 
 
 def within(seconds: float, *steps: Callable[[], object]) -> bool:
-    """Take steps, side by side, in threads that are left behind when the time is over."""
-    threads = [threading.Thread(target=step, name="mmcache-telemetry-end", daemon=True) for step in steps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds / len(threads))
-    return not any(thread.is_alive() for thread in threads)
+    """Take steps, side by side, in threads that are left behind when the time is over; whether all ended in it."""
+    ended = [threading.Event() for _ in steps]
+
+    def take(step: Callable[[], object], end: threading.Event) -> None:
+        with suppress(Exception):  # the SDK's; nobody is left to hear of it
+            step()
+        end.set()
+
+    for step, end in zip(steps, ended, strict=True):
+        threading.Thread(target=take, args=(step, end), name="mmcache-telemetry-end", daemon=True).start()
+    until = time.monotonic() + seconds
+    return all(end.wait(max(0.0, until - time.monotonic())) for end in ended)
