@@ -1,0 +1,75 @@
+"""The process: its ports, its signals and its end. Uvicorn with h11, whose heads are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+
+from mmcache.dashboard.app import Dashboard
+from mmcache.model.errors import SettingsError
+
+DRAIN_SECONDS = 5
+CONNECTIONS = 512
+HEAD_BYTES = 32 << 10
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]  # untyped
+    """Signals are ours: it ends with 0 when it is told to."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Left to `run`."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 = any that is free. Raises `SettingsError`."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=256)
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"cannot listen at {host}:{port}: {error}; choose another port") from error
+
+
+def loopback(listening: socket.socket) -> bool:
+    """Whether only this machine reaches it."""
+    host = str(listening.getsockname()[0])
+    return host.startswith("127.") or host == "::1"
+
+
+def run(doors: Sequence[tuple[Dashboard, socket.socket]]) -> None:
+    """Serve until SIGTERM or SIGINT; what is under way is finished first, for at most five seconds."""
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    servers = [
+        _Server(
+            uvicorn.Config(
+                door, lifespan="off", log_config=None, access_log=False, http="h11", ws="none", proxy_headers=False,
+                server_header=False, limit_concurrency=CONNECTIONS, h11_max_incomplete_event_size=HEAD_BYTES,
+                timeout_graceful_shutdown=DRAIN_SECONDS, timeout_keep_alive=75,
+            )
+        )
+        for door, _ in doors
+    ]  # fmt: skip
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            for server, (door, _) in zip(servers, doors, strict=True):
+                server.force_exit = server.should_exit  # the second time, at once
+                server.should_exit = True
+                door.drain()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end)
+        await asyncio.gather(
+            *(server.serve(sockets=[place]) for server, (_, place) in zip(servers, doors, strict=True))
+        )
+
+    asyncio.run(main())
