@@ -229,7 +229,8 @@ class Spans:
 
     def _start(self) -> None:
         self._stop = threading.Event()
-        threading.Thread(target=self._run, args=(self._stop,), name="mmcache-spans", daemon=True).start()
+        self.thread = threading.Thread(target=self._run, args=(self._stop,), name="mmcache-spans", daemon=True)
+        self.thread.start()
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.wait(LOOK_SECONDS):
