@@ -50,6 +50,8 @@ class CauseReader:
         wide = Question(window, asked.filters, asked.keys)
         self._counts = counted(view, wide, POINTS, ("n", "weight", "square"))
         series = _series(self._counts)
+        first = next((at for at, one in enumerate(series) if one.lookups), 0)
+        series = series[first:]  # nothing was there to fall from
         baseline, now = dip(series, asked.window, self._counts.step)
         self._baseline, self._now = self._whole(baseline), self._whole(now)
         self._chosen = np.flatnonzero(asked.chosen(view.known)).astype(np.uint32)

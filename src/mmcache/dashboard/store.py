@@ -116,7 +116,7 @@ class Store:
             while True:
                 known = self.known
                 cursor.execute("BEGIN")
-                cursor.execute("SELECT version FROM store").fetchone()  # the state that it sees
+                cursor.execute("SELECT version FROM store").fetchall()  # the state that it sees
                 if known is self.known:
                     return task(View(cursor, known, self.slices, self._floors))
                 cursor.execute("ROLLBACK")  # cleared meanwhile
