@@ -113,7 +113,7 @@ def _data(traced: Trace, marks: deque[Mark], top: int, seconds: float) -> dict[s
         "pid": traced.pid,
         "seconds": seconds,
         "totals": asdict(traced.totals()),
-        "keys": [asdict(one) | {"key": names.get(one.short)} for one in traced.keys(top)],
+        "keys": [asdict(one) | {"key": names.get(one.short)} for one in traced.hottest(top)],
         "sockets": [asdict(one) for one in traced.sockets()],
         "marks": [
             {
@@ -147,7 +147,7 @@ def _view(traced: Trace, marks: deque[Mark], top: int) -> RenderableType:
             f"{1e6 * one.delay_max:.0f} µs",
             "" if one.hot_since is None else f"{now - one.hot_since:.1f} s",
         )
-        for one in traced.keys(top)
+        for one in traced.hottest(top)
     ]
     totals = traced.totals()
     title = f"process {traced.pid}: {totals.reads} reads, {totals.hits} hits, {totals.marks} hot marks"

@@ -38,7 +38,7 @@ typedef struct {
 /* A tracer's place to look in (see mmcache/tracer). The semaphore is raised by the kernel in a process that is traced:
    in all others a read pays for one load and one branch, and the probe is not called. Both symbols are exported, so
    that a stripped library has them; the code here takes the short way to the semaphore. */
-#ifdef __linux__
+#if defined(__linux__) && !defined(MMCACHE_NO_PROBE) /* table `ebpf` asks what it costs */
 static volatile unsigned short traced __attribute__((section(".probes"), used)) = 0;
 extern volatile unsigned short mmcache_probe_semaphore __attribute__((alias("traced"), visibility("default")));
 

@@ -42,7 +42,7 @@ class Elf:
             raise TracerError("the mapped library is no 64-bit little-endian ELF file")
         try:
             return cls._parse(raw)
-        except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise TracerError(f"the mapped library is a damaged ELF file: {error}") from error
 
     @classmethod

@@ -1,4 +1,4 @@
-"""libbpf by ctypes: what a trace needs of it, each refusal a `TracerError`. Version 1.0 or later; nothing is compiled."""
+"""libbpf by ctypes: what a trace needs of it, each refusal a `TracerError`. Version 1.0 or later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ctypes import (
     c_bool,
     c_char_p,
     c_int,
-    c_long,
     c_size_t,
     c_uint32,
     c_uint64,
@@ -20,6 +19,8 @@ from ctypes import (
 from functools import cache
 
 from mmcache.model.errors import TracerError
+
+NEEDS = "tracing needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE"
 
 _LIBRARY = "libbpf.so.1"
 
@@ -36,6 +37,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "bpf_program__name": (c_char_p, [_VOID]),
     "bpf_program__set_autoload": (c_int, [_VOID, c_bool]),
     "bpf_map__fd": (c_int, [_VOID]),
+    "bpf_map__value_size": (c_uint32, [_VOID]),
     "bpf_map__set_initial_value": (c_int, [_VOID, _VOID, c_size_t]),
     "bpf_map__set_max_entries": (c_int, [_VOID, c_uint32]),
     "bpf_program__attach": (_VOID, [_VOID]),
@@ -85,7 +87,7 @@ def reason(code: int) -> str:
     """An errno in words, with what to do where that is known."""
     words = os.strerror(code)
     if code in (1, 13):  # EPERM, EACCES
-        return f"{words}: tracing needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE), and a kernel not locked down"
+        return f"{words}: {NEEDS}, and a kernel that is not locked down"
     if code == 38:  # ENOSYS
         return f"{words}: this kernel or its sandbox has no bpf()"
     return words
@@ -103,6 +105,3 @@ def check_pointer(pointer: int | None, what: str) -> int:
     if not pointer:
         raise TracerError(f"{what}: {reason(ctypes.get_errno())}")
     return pointer
-
-
-__all__ = ["OnMark", "UprobeOptions", "c_long", "check", "check_pointer", "library", "reason"]

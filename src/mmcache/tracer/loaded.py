@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mmcache.model.errors import TracerError
+from mmcache.tracer.layout import READ_KEY, SOCKET_TIMES, TOTALS
 from mmcache.tracer.libbpf import OnMark, UprobeOptions, check, check_pointer, library
 
 _AT_ONCE = 4096
@@ -39,6 +40,9 @@ class Loaded:
             check(self._library.bpf_program__set_autoload(program, name in names), name)
         settings = self._find_map(".rodata.config")
         check(self._library.bpf_map__set_initial_value(settings, config, len(config)), "the tracer's settings")
+        for name, value in (("keys", READ_KEY), ("sockets", SOCKET_TIMES), ("totals", TOTALS)):
+            if self._library.bpf_map__value_size(self._find_map(name)) != value.itemsize:
+                raise TracerError(f"the tracer's object file is another version's ({name}); reinstall mmcache")
         if most_keys is not None:
             check(self._library.bpf_map__set_max_entries(self._find_map("keys"), most_keys), "room for keys")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mmcache.model.errors import TracerError
 from mmcache.tracer.elf import Elf
+from mmcache.tracer.libbpf import NEEDS
 
 _FIRST_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO
 PROBE, SEMAPHORE = "mmcache_probe_read", "mmcache_probe_semaphore"
@@ -47,7 +48,7 @@ class Traced:
             yield
         except PermissionError as error:
             raise TracerError(
-                f"process {self.pid} is another user's: tracing needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)"
+                f"process {self.pid} cannot be looked into: {NEEDS}, and one that the system does not protect"
             ) from error
         except (FileNotFoundError, ProcessLookupError) as error:
             raise TracerError(f"there is no process {self.pid}") from error

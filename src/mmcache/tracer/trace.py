@@ -120,7 +120,7 @@ class Trace:
         self._kernel  # noqa: B018 - it says so when it is closed
         return self._poll(int(seconds * 1000))
 
-    def keys(self, top: int | None = None) -> list[KeyReads]:
+    def hottest(self, top: int | None = None) -> list[KeyReads]:
         """What is read most right now, then what was most in all; at most `top`."""
         keys, seen = self._kernel.read("keys", READ_KEY, 8)
         now = time.monotonic_ns()
