@@ -87,7 +87,7 @@ class TelemetryRules:
     service: str = ""
     """`service.name`; "" = what the environment says to OpenTelemetry, else `mmcache`."""
     region: str = ""
-    """Where the clients of this proxy are, as far as nobody says better."""
+    """Where this proxy is, and its clients, as far as nobody says better."""
     metrics: Literal["loopback", "token", "open", "off"] = "loopback"
     """Who may read `/metrics`: this machine, or who has the admin token; only the latter; everybody. `off`: it passes
     like every path that is not ours."""

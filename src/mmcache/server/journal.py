@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -51,6 +52,16 @@ class Journal:
         place = f"{frames[-1].name}:{frames[-1].lineno}" if frames else "?"
         self.say("failed", route=path, error=type(error).__name__, place=place)
 
+    @contextmanager
+    def listening(self, name: str) -> Iterator[None]:
+        """Meanwhile, what this logger and those below it warn of is told as events, too; from whatever thread."""
+        logger, handler = logging.getLogger(name), _Warnings(self._write, self._as_json)
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
     def flush(self) -> None:
         """Write what waits."""
         if self._timer is not None:
@@ -66,6 +77,22 @@ class Journal:
         if self._as_json:
             return f'{{"time":{when:.3f},{told},"ms":{seconds * 1e3:.3f}}}'
         return f"{_stamp(int(when))} {told} {seconds * 1e3:.1f} ms"
+
+
+class _Warnings(logging.Handler):
+    """Writes by itself: the journal's lines wait in the loop's thread."""
+
+    def __init__(self, write: Callable[[str], Any], as_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._told, self._as_json = write, as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            facts = {"logger": record.name, "message": record.getMessage()}
+        except (TypeError, ValueError):  # its arguments do not fit its text
+            return
+        line = {"time": round(record.created, 3), "event": "warning"} | facts
+        self._told(msgspec.json.encode(line).decode() if self._as_json else _plain(record.created, "warning", facts))
 
 
 @lru_cache(maxsize=4096)

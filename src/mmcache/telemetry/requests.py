@@ -128,9 +128,9 @@ class Request:
         told: Mapping[str, float] = getattr(self.span, "attributes", None) or {}
         return {WEIGHT: told[WEIGHT]} if WEIGHT in told else {}
 
-    def joined(self, leader: Request) -> None:
+    def joined(self, leader: object) -> None:
         """It waits for what `leader` has asked for: a link to that one's span."""
-        if self.span is not None and leader.span is not None:
+        if self.span is not None and isinstance(leader, Request) and leader.span is not None:
             self.span.add_link(leader.span.get_span_context())
 
     def end(
