@@ -79,6 +79,8 @@ class Explanation:
     """How it left memory or was refused, if that was after it was last stored there."""
     lifetime: dict[str, float | str] = field(default_factory=dict)
     """What the lifetime knows of this modality; empty for a fixed one."""
+    detail: str = ""
+    """Of a miss, where it is known: which signature is stored instead, which tier says so, what refused it."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -100,7 +102,7 @@ class Explanation:
         )  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict}: {self.key}"]
+        lines = [f"{self.verdict}: {self.key}"] + ([f"  {self.detail}"] if self.detail else [])
         lines += [f"  tenant {self.tenant!r}, namespace {self.namespace!r}, modality {self.modality!r}"]
         lines += [f"  signature.{name} = {value}" for name, value in self.signature.items()]
         lines += [f"  content {self.content}" + (" (known from the encoded bytes)" if self.memo_hit else "")]
@@ -131,9 +133,10 @@ def explain(key: Key, content: Content | None, scopes: Scopes, store: Store, clo
     scope = scopes.find(key)
     fields = {} if scope is None else {name: v for name, v in asdict(scope.signature).items() if v}
     modality, fate = fields.get("modality", "?"), store.fates.last(key)
+    reason, detail = ("", "") if hit else _reason(findings, store, key)
     return Explanation(
         key=key,
-        verdict=f"hit ({hit})" if hit else f"miss ({_reason(findings, store, key)})",
+        verdict=f"hit ({hit})" if hit else f"miss ({reason})",
         tenant=scope.tenant if scope else "?",
         namespace=scope.namespace if scope else "?",
         signature=fields,
@@ -146,12 +149,17 @@ def explain(key: Key, content: Content | None, scopes: Scopes, store: Store, clo
         references=store.keeping.references.holds(key),
         departure=None if fate is None else _departure(fate, clock.monotonic()),
         lifetime=dict(store.keeping.lifetime.explain(modality)),
+        detail=detail,
     )
 
 
-def _reason(findings: Sequence[TierFinding], store: Store, key: Key) -> str:
-    told = (finding.reason for finding in findings if finding.reason != MissReason.ABSENT.value)
-    return next(told, store.name_miss(key).reason.value)
+def _reason(findings: Sequence[TierFinding], store: Store, key: Key) -> tuple[str, str]:
+    """And in a few words, where they are known."""
+    for finding in findings:
+        if finding.reason != MissReason.ABSENT.value:
+            return finding.reason, finding.tier
+    look = store.name_miss(key)
+    return look.reason.value, look.detail
 
 
 def _departure(fate: Fate, now: float) -> Departure:

@@ -20,7 +20,7 @@ LONGEST = 160
 _FRESH_SECONDS = 60.0
 """For so long a tier's complaint explains its misses."""
 _PLACES = 64
-_USERINFO = re.compile(r"(?<=://)[^\s/@]*@")
+_USERINFO = re.compile(r"(?<=://)[^\s/@]*@|[^\s/@:'\"]+:[^\s/@]+@")
 
 
 def clipped(words: str) -> str:
@@ -57,14 +57,14 @@ class Misses:
         if look.make is not None or look.reason is not MissReason.ABSENT:
             return look
         reason, detail = self._fates.reason(key)
+        scope = self._scopes.find(key)
+        if scope is not None and detail.endswith("quota"):
+            detail = clipped(f"{detail} of {scope.tenant}")
         if reason is not MissReason.ABSENT:
             return Lookup(None, reason=reason, detail=detail)
-        scope = self._scopes.find(key)
         if scope is not None and (others := self._others(scope, key)):
             return Lookup(None, reason=MissReason.SIGNATURE, detail=self._told_apart(scope, others))
-        if detail and scope is not None and detail.endswith("quota"):
-            detail += f" of {scope.tenant}"
-        return replace(look, detail=clipped(detail)) if detail else look
+        return replace(look, detail=detail) if detail else look
 
     def _others(self, scope: Scope, key: Key) -> set[bytes]:
         content = scope.content_id(key)
