@@ -6,6 +6,7 @@ A future of `put` is done when what it put is on the disk: whoever was told so f
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -235,6 +236,7 @@ class Store:
             raise
         for part, count in saved:
             part.saved = count
+        self._own()
         lookups = [span for span in spans if span.lookup]
         self.came.spans += len(spans)
         self.came.again += len(all_spans) - len(spans)
@@ -242,6 +244,12 @@ class Store:
         self.came.hits += sum(span.weight for span in lookups if span.hit)
         self.came.newest = max(self.came.newest, newest / 1e6)
         self.came.changes += 1
+
+    def _own(self) -> None:
+        """The log is made anew after each checkpoint, by the process' mask."""
+        log = f"{self.settings.store}.wal"
+        if self.settings.store != ":memory:" and os.path.exists(log) and os.stat(log).st_mode & 0o077:
+            os.chmod(log, 0o600)
 
     def _tending(self) -> bool:
         return self.slices.due() is not None and time.monotonic() >= self._rests_until
