@@ -11,7 +11,23 @@ from typing import Literal
 
 from cyclopts import App, CycloptsError
 
-from mmcache.cli import advise, demo, drift, lab, learn, look, purge, semantic, serve, signature, snapshots, sync
+from mmcache.cli import (
+    advise,
+    dashboard,
+    demo,
+    drift,
+    lab,
+    learn,
+    look,
+    purge,
+    semantic,
+    serve,
+    signature,
+    snapshots,
+    sync,
+    top,
+    trace,
+)
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
 
@@ -48,6 +64,9 @@ def build() -> App:
     app.command(signature.app)
     app.command(sync.app)
     app.command(serve.serve)
+    app.command(dashboard.dashboard)
+    app.command(trace.trace)
+    app.command(top.top)
     app.command(lab.app)
     app.command(lab.bench)
     app.register_install_completion_command(add_to_startup=False)

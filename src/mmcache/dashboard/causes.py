@@ -82,6 +82,20 @@ def find(rows: CauseRows) -> list[Cause]:
     return [*found, *([finder.rest(rest, bool(found))] if rest else [])]
 
 
+def answer(rows: CauseRows) -> dict[str, Any]:
+    """`find`, as the API gives it: JSON-able."""
+    held = book(rows.groups)
+    windows = {
+        name: {"from": window.start, "to": window.end, "ratio": _ratio(_sum(held, side))}
+        for side, (name, window) in enumerate({"baseline": rows.baseline, "now": rows.now}.items())
+    }
+    return {**windows, "causes": [cause.to_dict() for cause in find(rows)]}
+
+
+def _ratio(totals: Totals) -> float | None:
+    return 1.0 - float(totals.miss_ratio) if totals.lookups else None
+
+
 def _kinds(parts: Iterable[Part]) -> list[tuple[str, Callable[[Part], bool]]]:
     reasons = sorted({part.reason for part in parts if part.reason})
     kinds: list[tuple[str, Callable[[Part], bool]]] = [(FLOOD, lambda p: not p.reason and p.came > 0)]

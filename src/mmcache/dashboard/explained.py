@@ -60,6 +60,11 @@ def explain(rows: ExplainRows) -> Explained:
     return Explained(f"miss ({reason})", tuple(text), changes, before, tuple(rows.spread))
 
 
+def answer(rows: ExplainRows) -> dict[str, Any]:
+    """`explain`, as the API gives it: JSON-able."""
+    return explain(rows).to_dict()
+
+
 def _before(rows: ExplainRows) -> SpanRow | None:
     """The latest lookup of the same input that hit, else the latest put; of a signature that the span has not, where
     that is the reason."""

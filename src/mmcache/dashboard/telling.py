@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
@@ -10,7 +9,6 @@ from types import MappingProxyType
 
 LONGEST = 80
 """Characters of a name that came from outside."""
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 Where = Mapping[str, str | list[str]]
 """Axis → its value, or values."""
@@ -20,7 +18,7 @@ EVERYWHERE: Where = MappingProxyType({})
 def named(value: str, longest: int = LONGEST) -> str:
     """A name in which nothing hides: control, direction and unassigned characters are escaped, and it is cut short."""
     cut = value if len(value) <= longest else f"{value[: longest - 1]}…"
-    return "".join(f"\\u{ord(one):04x}" if unicodedata.category(one) in _UNSEEN else one for one in cut)
+    return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in cut)
 
 
 def clock(when: float) -> str:
