@@ -99,6 +99,30 @@ def rotel(receiver: str, log: Path) -> Iterator[int]:
         yield ports[0]
 
 
+@contextmanager
+def dashboard(folder: Path) -> Iterator[str]:
+    """`mmcache dashboard`; its address."""
+    with (folder / "dashboard.log").open("ab") as log:
+        command = [sys.executable, "-m", "mmcache.cli", "dashboard", "--otlp", "127.0.0.1:0", "--store", ":memory:"]
+        process = subprocess.Popen(
+            [*command, "--json"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+        )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, (folder / "dashboard.log").read_text()
+        yield json.loads(line)["otlp"]
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
 @dataclass
 class Received:
     """What a receiver of OTLP/HTTP was sent."""
@@ -181,10 +205,12 @@ class Prometheus:
         data = self.ask("query", query=expression)
         return float(data["result"][0]["value"][1]) if data and data["result"] else None
 
-    def firing(self) -> dict[str, dict[str, str]]:
-        """Alerts that fire now, by name; and their labels."""
-        data = self.ask("alerts") or {"alerts": ()}
-        return {one["labels"]["alertname"]: one["labels"] for one in data["alerts"] if one["state"] == "firing"}
+    def firing(self) -> set[str] | None:
+        """Names of alerts that fire now; None where it gave no answer."""
+        data = self.ask("alerts")
+        if data is None:
+            return None
+        return {one["labels"]["alertname"] for one in data["alerts"] if one["state"] == "firing"}
 
 
 def quickened(rules: str, factor: int) -> str:
@@ -205,7 +231,7 @@ def prometheus(target: str, folder: Path, factor: int) -> Iterator[Prometheus]:
     rules = (DEPLOY / "prometheus/rules.yml").read_text(encoding="utf-8")
     (folder / "rules.yml").write_text(quickened(rules, factor), encoding="utf-8")
     text = (DEPLOY / "prometheus/prometheus.yml").read_text(encoding="utf-8")
-    text = text.replace("127.0.0.1:8090", target).replace(": 15s", ": 500ms")
+    text = text.replace("127.0.0.1:8090", target).replace(": 15s", ": 2s")
     config = folder / "prometheus.yml"
     config.write_text(text[: text.index("  # What reaches Prometheus through the collector")], encoding="utf-8")
 

@@ -102,7 +102,8 @@ def reference() -> dict[str, Series]:
             found |= dict.fromkeys(parts, Series(metric.kind, labels | {"le"}))
         else:
             found[metric.prometheus + "_total" * (metric.kind == "counter")] = Series(metric.kind, labels)
-    return found
+    of_the_proxy = Series("histogram", frozenset({"route", "outcome", "le"}))  # not of a cache, so not among METRICS
+    return found | {f"mmcache_proxy_duration_seconds_{part}": of_the_proxy for part in ("bucket", "sum", "count")}
 
 
 def documented() -> set[str]:
