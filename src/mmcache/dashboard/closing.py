@@ -6,7 +6,6 @@ counted anew from its spans. So a count is always exactly what the spans say, un
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from mmcache.dashboard.schema import CLOSED_BY, LEVELS
@@ -19,10 +18,9 @@ HOUR = LEVELS[-1]
 
 
 class Slices:
-    """Which slices are not closed. Written by the store's writer; read by its readers."""
+    """Which slices are not closed: as the writer knows it, or as a reader's state has it."""
 
     def __init__(self, unclosed: set[tuple[int, int]] | None = None) -> None:
-        self._lock = threading.Lock()
         self._unclosed = unclosed or set()
         self.newest = max((start + width for width, start in self._unclosed if width == CLOSED_BY), default=0)
 
@@ -36,42 +34,35 @@ class Slices:
     def opens(self, seconds: set[int]) -> set[tuple[int, int]]:
         """Slices that spans of these seconds open, and that were not open."""
         wide = {(width, second // width * width) for second in seconds for width in (CLOSED_BY, HOUR)}
-        with self._lock:
-            return wide - self._unclosed
+        return wide - self._unclosed
 
     def opened(self, slices: set[tuple[int, int]], newest: int) -> None:
         """They are, from now on."""
-        with self._lock:
-            self._unclosed |= slices
-            self.newest = max(self.newest, newest)
+        self._unclosed |= slices
+        self.newest = max(self.newest, newest)
 
     def closed(self, width: int, start: int) -> None:
         """It is."""
-        with self._lock:
-            self._unclosed.discard((width, start))
+        self._unclosed.discard((width, start))
 
     def due(self) -> tuple[int, int] | None:
         """The oldest that can be closed: an hour after all that is in it."""
-        with self._lock:
-            over = sorted((start, width) for width, start in self._unclosed if start + width + GRACE <= self.newest)
-            for start, width in over:
-                inside = range(start, start + HOUR, CLOSED_BY)
-                if width == CLOSED_BY or not any((CLOSED_BY, one) in self._unclosed for one in inside):
-                    return width, start
+        over = sorted((start, width) for width, start in self._unclosed if start + width + GRACE <= self.newest)
+        for start, width in over:
+            inside = range(start, start + HOUR, CLOSED_BY)
+            if width == CLOSED_BY or not any((CLOSED_BY, one) in self._unclosed for one in inside):
+                return width, start
         return None
 
     def before(self, end: int) -> list[int]:
         """Those that are not closed and begin before it, hours left out."""
-        with self._lock:
-            return sorted(start for width, start in self._unclosed if width == CLOSED_BY and start < end)
+        return sorted(start for width, start in self._unclosed if width == CLOSED_BY and start < end)
 
     def edge(self, width: int, start: float, end: float) -> int:
         """Up to when, from `start` on, all slices of a window are closed."""
-        with self._lock:
-            first = min(
-                (at for wide, at in self._unclosed if wide == width and at + wide > start and at < end), default=None
-            )
-            return int(first) if first is not None else int(-(-end // width) * width)
+        inside = (at for wide, at in self._unclosed if wide == width and at + wide > start and at < end)
+        first = min(inside, default=None)
+        return int(first) if first is not None else int(-(-end // width) * width)
 
 
 def close(connection: Any, width: int, start: int) -> None:

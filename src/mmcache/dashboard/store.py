@@ -117,9 +117,9 @@ class Store:
             while True:
                 known = self.known
                 cursor.execute("BEGIN")
-                cursor.execute("SELECT version FROM store").fetchall()  # the state that it sees
+                slices = Slices.read(cursor)  # of the state that it sees, whatever the writer closes meanwhile
                 if known is self.known:
-                    return task(View(cursor, known, self.slices, self._floors))
+                    return task(View(cursor, known, slices, self._floors))
                 cursor.execute("ROLLBACK")  # cleared meanwhile
         finally:
             cursor.close()
@@ -225,15 +225,14 @@ class Store:
                     connection.execute("INSERT INTO unclosed VALUES (?, ?)", [width, start])
             if points:
                 self.points.write(connection, points)
-            # Readers take a slice that is open from its spans, so it must be known before they see them.
             newest = max((span.start_us for span in spans), default=0)
-            self.slices.opened(opens, newest // 1_000_000)
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             self._seen.forget(spans)
             self.points.forget()
             raise
+        self.slices.opened(opens, newest // 1_000_000)
         for part, count in saved:
             part.saved = count
         self._own()

@@ -143,8 +143,8 @@ def put(store: Store, *spans: Sent) -> None:
 
 def settled(store: Store) -> None:
     """All slices that can be are closed."""
-    while store.slices.due() is not None:
-        store.between(lambda: None).result()
+    while store.between(store.slices.due).result() is not None:
+        pass
 
 
 @dataclass

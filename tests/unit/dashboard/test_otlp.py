@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
+import threading
 import time
 from typing import Any
 
@@ -29,13 +31,12 @@ from tests.unit.dashboard.store_world import (
 from mmcache.dashboard.app import Dashboard
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
+EVICTED = [5.0, 5.0, 8.0, 8.0, 2.0, 2.0, 2.0, 2.0, 2.0, 3.0]
 NAMES = ("traceId", "spanId", "parentSpanId")
 
 
 def as_otlp_json(message: Any) -> bytes:
     """As OTLP writes JSON: identifiers are hex."""
-    import base64
-
     given = json_format.MessageToDict(message, use_integers_for_enums=True)
 
     def hexed(value: Any) -> Any:
@@ -184,9 +185,7 @@ async def test_spans_of_others_are_part_of_the_trace(app: Dashboard) -> None:
 
 async def test_a_full_queue_tells_senders_to_come_again() -> None:
     with a_store(queue_spans=10) as store:
-        app, gate = Dashboard(store), asyncio.Event()
-        import threading
-
+        app = Dashboard(store)
         held, go = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -195,7 +194,8 @@ async def test_a_full_queue_tells_senders_to_come_again() -> None:
 
         holding = store.between(hold)
         await asyncio.to_thread(held.wait, 60)
-        first = asyncio.create_task(send(app, request_of(*(lookup() for _ in range(10))).SerializeToString()))
+        ten = request_of(*(lookup() for _ in range(10))).SerializeToString()
+        first = asyncio.ensure_future(send(app, ten))
         try:
             while not store._waiting:
                 await asyncio.sleep(0.01)
@@ -205,7 +205,6 @@ async def test_a_full_queue_tells_senders_to_come_again() -> None:
             assert not first.done()  # it is told when what it sent is written
         finally:
             go.set()
-            gate.set()
         assert (await first).status == 200
         holding.result()
         app.close()
@@ -249,8 +248,7 @@ async def test_gauges_and_counters_are_shown_by_tier(app: Dashboard) -> None:
         metrics_of("mmcache.tier.used", [(t, 100.0 + at) for at, t in enumerate(times) if at != 5], labels),
         metrics_of("mmcache.tier.limit", [(times[0], 1000.0)], labels),
         metrics_of("mmcache.tier.blocks", [(times[0], 7.0)], labels),
-        metrics_of("mmcache.evictions", [(t, float(n)) for t, n in zip(times, [5, 5, 8, 8, 2, 2, 2, 2, 2, 3], strict=True)],
-                   labels | {"reason": "room"}, temporality=2),
+        metrics_of("mmcache.evictions", list(zip(times, EVICTED, strict=True)), labels | {"reason": "room"}, temporality=2),
         metrics_of("mmcache.evictions", [(t, 1.0) for t in times], labels | {"reason": "age"}, temporality=1),
         metrics_of("other.gauge", [(times[0], 1.0)], {}),
         metrics_of("mmcache.tier.used", [(times[0], float("nan"))], {"tier": "disk"}),

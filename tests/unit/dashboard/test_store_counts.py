@@ -16,6 +16,7 @@ from mmcache.dashboard.store import Store
 
 START = HOUR_AGO - 3 * 3600
 END = START + 3 * 3600
+ALL = Window(START, END)
 
 
 def traffic(seed: int, count: int) -> list[Sent]:
@@ -50,11 +51,11 @@ def expected(spans: list[Sent], step: int, **filters: str) -> dict[int, list[flo
     return dict(found)
 
 
-def asked(store: Store, task: Any, window: Window = Window(START, END), **filters: tuple[str, ...]) -> Any:
+def asked(store: Store, task: Any, window: Window = ALL, **filters: tuple[str, ...]) -> Any:
     return store.read(store.cursor(), lambda view: task(view, Question(window, filters)))
 
 
-def ratios(store: Store, points: int, window: Window = Window(START, END), **filters: tuple[str, ...]) -> Any:
+def ratios(store: Store, points: int, window: Window = ALL, **filters: tuple[str, ...]) -> Any:
     return asked(store, lambda view, question: overview.ratio(view, question, None, points), window, **filters)
 
 
