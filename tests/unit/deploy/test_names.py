@@ -77,3 +77,26 @@ def test_the_tests_of_the_rules_feed_metrics_that_exist() -> None:
 def test_the_reference_says_each_name() -> None:
     families = {metric.prometheus + "_total" * (metric.kind == "counter") for metric in METRICS.values()}
     assert documented() == families | {"mmcache_proxy_duration_seconds"}
+
+
+def by_the_collector(name: str, kind: str, unit: str) -> str:
+    """What OpenTelemetry's rules for Prometheus make of a metric; the collector's exporter follows them."""
+    words = name.split(".")
+    words = [word for part in words for word in part.split("_")]
+    word = {"s": "seconds", "By": "bytes"}.get(unit, "")
+    if unit == "1" and kind == "gauge":
+        words = [*(each for each in words if each != "ratio"), "ratio"]
+    elif word and word not in words:
+        words.append(word)
+    return "_".join([*words, "total"] if kind == "counter" else words)
+
+
+def test_what_comes_through_the_collector_has_the_same_names() -> None:
+    statements = load("collector/collector.yaml")["processors"]["transform/names"]["metric_statements"]
+    assert statements == ['set(metric.unit, "") where metric.unit == "1"']
+    for metric in METRICS.values():
+        unit = "" if metric.unit == "1" else metric.unit
+        exposed = metric.prometheus + "_total" * (metric.kind == "counter")
+        assert by_the_collector(metric.name, metric.kind, unit) == exposed
+    gauge = METRICS["mmcache.hit_ratio_by_client_region"]
+    assert by_the_collector(gauge.name, gauge.kind, gauge.unit) != gauge.prometheus, "the statement is not needed"
