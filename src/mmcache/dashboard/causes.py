@@ -7,7 +7,7 @@ what is smaller than chance or than a twentieth of the fall is the rest. Pure: n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
 from typing import Any
@@ -18,7 +18,7 @@ from mmcache.dashboard.placing import inside, locate
 from mmcache.dashboard.rows import CauseRows, ExampleRow
 from mmcache.dashboard.steps import Tally, onset, spread
 from mmcache.dashboard.swap import Swap, swap
-from mmcache.dashboard.telling import EVERYWHERE, Where
+from mmcache.dashboard.telling import EVERYWHERE, Where, place
 from mmcache.dashboard.verdicts import Facts, tell
 
 LEAST_FALL = 0.01
@@ -77,23 +77,9 @@ def find(rows: CauseRows) -> list[Cause]:
             cause, taken = one
             found.append(cause)
             parts = [part for part in parts if part not in taken]
-    found.sort(key=lambda one: -one.amount)
+    found = [_after(one, found) for one in sorted(found, key=lambda one: -one.amount)]
     rest = down - sum((one.amount for one in found), ZERO)
     return [*found, *([finder.rest(rest, bool(found))] if rest else [])]
-
-
-def answer(rows: CauseRows) -> dict[str, Any]:
-    """`find`, as the API gives it: JSON-able."""
-    held = book(rows.groups)
-    windows = {
-        name: {"from": window.start, "to": window.end, "ratio": _ratio(_sum(held, side))}
-        for side, (name, window) in enumerate({"baseline": rows.baseline, "now": rows.now}.items())
-    }
-    return {**windows, "causes": [cause.to_dict() for cause in find(rows)]}
-
-
-def _ratio(totals: Totals) -> float | None:
-    return 1.0 - float(totals.miss_ratio) if totals.lookups else None
 
 
 def _kinds(parts: Iterable[Part]) -> list[tuple[str, Callable[[Part], bool]]]:
@@ -101,6 +87,20 @@ def _kinds(parts: Iterable[Part]) -> list[tuple[str, Callable[[Part], bool]]]:
     kinds: list[tuple[str, Callable[[Part], bool]]] = [(FLOOD, lambda p: not p.reason and p.came > 0)]
     kinds += [(reason, lambda p, reason=reason: p.reason == reason) for reason in reasons]  # type: ignore[misc]
     return [*kinds, (LULL, lambda p: not p.reason and p.came < 0)]
+
+
+def _after(cause: Cause, found: Sequence[Cause]) -> Cause:
+    """Blocks that are evicted once a flood has begun are its doing, too."""
+    flood = next((one for one in found if one.cause == FLOOD), None)
+    if cause.cause != "evicted" or flood is None or (cause.since or 0.0) < (flood.since or 0.0):
+        return cause
+    return replace(cause, text=f"{cause.text} It began after the flood did ({place(flood.where)}), which fills it.")
+
+
+def _displaced(taken: set[Part], parts: Iterable[Part]) -> set[Part]:
+    """What the same lookups missed for before: who misses for a new reason cannot miss for the old one."""
+    whos = {part.who: part.amount for part in taken}
+    return {p for p in parts if p.reason and p not in taken and -whos.get(p.who, ZERO) <= p.amount < 0}
 
 
 def _fell(rows: CauseRows, held: Book, down: Fraction) -> bool:
@@ -158,6 +158,8 @@ class _Finder:
         if kind == FLOOD:  # what is asked for by so many is cold, and those who ask miss more than they used to
             cold = {p for p in parts if p.reason in COLD and p.amount > 0 and inside(where, p.who)}
             taken |= cold if where else set()
+        elif kind != LULL:
+            taken |= _displaced(taken, parts)
         amount = sum((part.amount for part in taken), ZERO)
         if amount < Fraction(LEAST_SHARE) * self._down or not self._sure(kind, where):
             return None

@@ -11,6 +11,9 @@ from mmcache.dashboard.reasons import Known, tell
 from mmcache.dashboard.rows import ExplainRows, InstanceRow, SignatureRow, SpanRow
 from mmcache.dashboard.telling import ago, clock, count, listed, named
 
+_ALWAYS = 0.1
+"""Of the window: what began so early in it began before it, as far as can be told."""
+
 
 @dataclass(frozen=True)
 class Explained:
@@ -56,13 +59,8 @@ def explain(rows: ExplainRows) -> Explained:
     before = _before(rows)
     changes, sentence = _moved(rows, before)
     known = Known(span, before, _stored(rows), changes, sentence)
-    text = [*tell(reason, known), *_others(reason, rows.spread, span), *_then(rows.later)]
+    text = [*tell(reason, known), *_others(reason, rows), *_then(rows.later)]
     return Explained(f"miss ({reason})", tuple(text), changes, before, tuple(rows.spread))
-
-
-def answer(rows: ExplainRows) -> dict[str, Any]:
-    """`explain`, as the API gives it: JSON-able."""
-    return explain(rows).to_dict()
 
 
 def _before(rows: ExplainRows) -> SpanRow | None:
@@ -81,7 +79,8 @@ def _stored(rows: ExplainRows) -> SpanRow | None:
 def _moved(rows: ExplainRows, before: SpanRow | None) -> tuple[tuple[Moved, ...], str]:
     if before is not None:
         changes, sentence = moved(_trace(before, hit=True), _trace(rows.span, hit=False))
-        return tuple(changes), sentence
+        more = not changes or any(one.follows for one in changes)
+        return tuple(changes), sentence if more and rows.span.reason == "signature" else ""
     if rows.span.reason != "signature":
         return (), ""
     gone = _gone(rows.signatures, rows.span)
@@ -110,15 +109,16 @@ def _trace(span: SpanRow, *, hit: bool) -> Any:
     )  # fmt: skip
 
 
-def _others(reason: str, spread: Sequence[InstanceRow], span: SpanRow) -> list[str]:
-    """Whether it is this process or all of them."""
-    had = [row for row in spread if row.misses > 0]
+def _others(reason: str, rows: ExplainRows) -> list[str]:
+    """Whether it is this process or all of them; and since when, where it has not always been so."""
+    had = [row for row in rows.spread if row.misses > 0]
     misses = sum(row.misses for row in had)
-    if misses <= span.weight:
+    if misses <= rows.span.weight:
         return []
-    spared = [row.instance for row in spread if row.misses <= 0]
-    firsts = [row.first_miss for row in had if row.first_miss is not None]
-    since = f" since {clock(min(firsts))}" if firsts else ""
+    spared = [row.instance for row in rows.spread if row.misses <= 0]
+    first = min((row.first_miss for row in had if row.first_miss is not None), default=rows.window.start)
+    news = first >= rows.window.start + _ALWAYS * rows.window.seconds
+    since = f" since {clock(first)}" if news else f" since {clock(rows.window.start)} at least"
     same = " and the same signature" if reason == "signature" else ""
     who = ", ".join(f"{named(row.instance)} {count(row.misses)}" for row in sorted(had, key=lambda row: -row.misses))
     line = f"Others for the same reason{same}: {count(misses)} misses{since} ({who})"

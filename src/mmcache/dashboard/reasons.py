@@ -21,7 +21,7 @@ class Known:
     """When the input was stored last, if that was recorded."""
     moved: Sequence[Moved]
     sentence: str
-    """About what moved."""
+    """About what moved, where there is more to say than its name."""
 
     @property
     def detail(self) -> str:
@@ -64,10 +64,9 @@ def _expired(known: Known) -> list[str]:
 
 
 def _evicted(known: Known) -> list[str]:
-    whence = known.span.detail.removeprefix("evicted ")
-    where = f" {named(whence, 160)}" if whence else ""
+    tier, _, why = (named(part) for part in known.span.detail.removeprefix("evicted from ").partition(": "))
     return [
-        f"It was here and left for want of room{where}.",
+        f"It was here and left{' ' * bool(tier)}{tier} for want of room{f' ({why})' if why else ''}.",
         *known.last(),
         "Give the tier more room, or whoever fills it a quota; `mmcache advise` says how much room would pay.",
     ]

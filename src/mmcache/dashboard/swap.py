@@ -34,8 +34,7 @@ def swap(rows: CauseRows, where: Where, since: float | None) -> Swap | None:
         and row.signature != now.signature and _pace(row, rows, 0) > _pace(row, rows, 1)
     ]  # fmt: skip
     was = max(old, key=lambda row: (row.before_hits, row.before_misses, row.signature), default=None)
-    new_here = not now.before_hits and not now.before_misses
-    began = now.first if new_here or since is None else since
+    began = now.first if since is None else max(since, now.first)
     return Swap(was, now, began, tuple(moved_fields(was.fields, now.fields)) if was is not None else ())
 
 

@@ -128,7 +128,7 @@ def test_reasons_are_not_told_alike() -> None:
 def test_what_left_for_want_of_room() -> None:
     hit = lookup(NOON - 4)
     found = explain(rows(lookup(NOON, reason="evicted", detail="evicted from memory: quota"), [hit]))
-    assert "left for want of room from memory: quota." in said(found)
+    assert "left memory for want of room (quota)." in said(found)
     assert found.moved == ()
 
 
