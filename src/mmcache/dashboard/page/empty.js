@@ -46,7 +46,7 @@ export class Empty {
     const from = Math.max(kept.from, kept.to - 3600);
     const go = el("button", { type: "button", class: "primary" }, "Show the newest hour that has some");
     go.addEventListener("click", () => change({ range: "custom", from: Math.floor(from), to: Math.ceil(kept.to), picked: null }, { zoom: true }));
-    fill(this.root, el("h2", {}, "Nothing in this time"), el("p", {}, `What is kept lies in ${stretch(kept.from, kept.to)}.`), go);
+    fill(this.root, el("h2", {}, "Nothing in this time"), el("p", {}, `What is kept lies in ${stretch(kept.from, kept.to, true)}.`), go);
     this.root.hidden = false;
   }
 

@@ -92,15 +92,18 @@ export const clockSeconds = (at) =>
 /** `30 Nov` @param {number} at Unix seconds */
 export const day = (at) => format("day", { day: "numeric", month: "short" }, at);
 
-/** `02:15`, with the day in front where it is not today's. @param {number} at Unix seconds */
-export function moment(at) {
-  return day(at) === day(Date.now() / 1000) ? clock(at) : `${day(at)}, ${clock(at)}`;
-}
+let looked = Date.now() / 1000;
 
-/** A stretch of time: `02:10–02:20`. @param {number} from @param {number} to Unix seconds */
-export function stretch(from, to) {
-  const fine = to - from < 120 ? clockSeconds : clock;
-  const first = day(from) === day(Date.now() / 1000) ? fine(from) : `${day(from)}, ${fine(from)}`;
+/** The time on the charts: its day need not be said again. @param {number} at Unix seconds */
+export const lookAt = (at) => (looked = at);
+
+/** `02:15`, with the day in front where it is not the charts'. @param {number} at Unix seconds */
+export const moment = (at) => (day(at) === day(looked) ? clock(at) : `${day(at)}, ${clock(at)}`);
+
+/** A stretch of time: `02:10–02:20`. @param {number} from @param {number} to Unix seconds @param {boolean} [dated] */
+export function stretch(from, to, dated = day(from) !== day(looked)) {
+  const fine = to - from < 600 && (from % 60 || to % 60) ? clockSeconds : clock;
+  const first = dated ? `${day(from)}, ${fine(from)}` : fine(from);
   return `${first}–${day(from) === day(to) ? "" : `${day(to)}, `}${fine(to)}`;
 }
 

@@ -23,7 +23,7 @@ export class Header {
     this.live = el("span", { class: "live", "data-health": "waiting" }, el("i"), el("span", {}, "Connecting"));
     fill(root, el("div", { class: "bar" },
       el("h1", {}, mark, el("span", {}, "mmcache"), el("small", {}, "why did it miss?")),
-      this.ranges(), this.axis(), el("span", { class: "space" }), this.live, this.zone(), this.theme(), this.help()), this.custom());
+      this.ranges(), this.axis(), this.out, el("span", { class: "space" }), this.live, this.zone(), this.theme(), this.help()), this.custom());
   }
 
   ranges() {
@@ -39,7 +39,7 @@ export class Header {
     this.customButton = custom;
     this.out = el("button", { type: "button", class: "small", hidden: true, title: "Back to the wider time (Esc)" }, "Zoom out");
     this.out.addEventListener("click", () => zoomOut());
-    return el("div", { class: "times" }, this.range, this.out);
+    return this.range;
   }
 
   custom() {
@@ -125,21 +125,24 @@ export class Header {
 
   /** @param {import("./state.js").State} state @param {import("./state.js").Window} range */
   showState(state, range) {
+    this.moving = range.live;
+    this.showHealth(this.health ?? "waiting");
     for (const button of this.range?.children ?? []) button.setAttribute("aria-pressed", String(/** @type {HTMLElement} */ (button).dataset.range === state.range));
-    if (this.customButton) this.customButton.textContent = state.range === "custom" ? stretch(range.from, range.to) : "Custom";
+    if (this.customButton) this.customButton.textContent = state.range === "custom" ? stretch(range.from, range.to, true) : "Custom";
     if (this.select) this.select.value = state.by;
     if (this.out) this.out.hidden = state.range !== "custom";
   }
 
   /** @param {import("./live.js").Health} health */
   showHealth(health) {
+    this.health = health;
     this.live.dataset.health = health;
-    /** @type {HTMLElement} */ (this.live.lastElementChild).textContent = HEALTH[health];
+    /** @type {HTMLElement} */ (this.live.lastElementChild).textContent = health === "live" && !this.moving ? "Fixed time" : HEALTH[health];
   }
 
   /** @param {{to?: number, spans?: number}} tick */
   showTick({ to, spans }) {
-    if (to) this.live.title = `Newest span ${clockSeconds(to)}${spans ? `, ${count(spans)} kept` : ""}`;
+    if (to) this.live.title = `Newest span ${clockSeconds(to)}${spans ? `; ${count(spans)} came just now` : ""}`;
     this.live.classList.remove("beat");
     void this.live.offsetWidth; // starts the animation again
     this.live.classList.add("beat");

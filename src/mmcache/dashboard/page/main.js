@@ -3,6 +3,7 @@ import { get } from "./api.js";
 import { reserve } from "./charts/colours.js";
 import { Drawer } from "./drawer.js";
 import { announce, el } from "./dom.js";
+import { lookAt } from "./format.js";
 import { Empty } from "./empty.js";
 import { Filters } from "./filters.js";
 import { Header, titleOf } from "./header.js";
@@ -54,7 +55,7 @@ const header = new Header(/** @type {HTMLElement} */ (document.getElementById("t
 });
 
 ratio.told = (all) => saved.showRatio(all);
-causes.told = (marks) => ratio.chart.annotate({ marks });
+causes.told = (marks) => [ratio, reasons].forEach((panel) => panel.chart.annotate({ marks }));
 causes.picked = toRequests;
 for (const panel of panels) panel.owner = (/** @type {import("./panel.js").Panel} */ one) => one.refresh(windowOf(current(), now()), true);
 
@@ -83,6 +84,7 @@ function showState() {
 /** @param {boolean} tick */
 function refresh(tick) {
   range = windowOf(current(), now());
+  lookAt(range.to - 1);
   showState();
   for (const panel of panels) panel.refresh(range, tick);
   askMeta();
@@ -104,7 +106,7 @@ async function askMeta() {
     if (!meta.spans) empty.welcome();
     else if (outside) empty.elsewhere(meta);
     else empty.hide();
-    grid.hidden = !meta.spans;
+    grid.hidden = !meta.spans || outside;
   } catch {
     // The panels say that the server cannot be reached.
   } finally {
@@ -113,7 +115,7 @@ async function askMeta() {
   }
 }
 
-let refreshed = 0;
+let refreshed = now();
 /** @type {number | undefined} */
 let waiting;
 

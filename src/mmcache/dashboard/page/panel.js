@@ -74,7 +74,7 @@ export class Panel {
       this.asking = null;
       this.data = data;
       this.loaded = true;
-      this.root.classList.remove("failed");
+      this.root.classList.remove("failed", "bare");
       this.notice.hidden = true;
       this.draw(data, range);
     } catch (error) {
@@ -90,6 +90,7 @@ export class Panel {
   /** @param {Error} error */
   fail(error) {
     this.root.classList.add("failed");
+    this.root.classList.toggle("bare", !this.loaded);
     const retry = el("button", { type: "button", class: "small" }, "Try again");
     retry.addEventListener("click", () => {
       this.asked = "";

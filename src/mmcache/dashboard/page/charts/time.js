@@ -32,6 +32,7 @@ export class TimeChart {
     /** @type {[number, number] | null} */
     this.picked = null;
     this.width = 0;
+    this.height = options.height;
     this.back = svg("g");
     this.shapes = svg("g", { class: "shapes" });
     this.front = svg("g");
@@ -39,7 +40,7 @@ export class TimeChart {
     this.canvas = svg("svg", { class: "canvas", "aria-hidden": "true" }, this.back, this.shapes, this.front, this.over);
     this.stamp = el("div", { class: "stamp", hidden: true });
     this.plot = el("div", { class: "plot", tabindex: "0", role: "slider", "aria-label": options.label, "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0", "aria-valuetext": "no data" }, this.canvas, this.stamp);
-    this.plot.style.height = `${options.height}px`;
+    this.plot.style.minHeight = `${options.height}px`;
     this.legend = new Legend({ changed: () => this.draw(), look: (name) => this.look(name) });
     this.root = el("div", { class: "chart" }, this.plot, this.legend.root);
     new ResizeObserver(() => this.resize()).observe(this.plot);
@@ -73,9 +74,10 @@ export class TimeChart {
   }
 
   resize() {
-    const width = this.plot.clientWidth;
-    if (width && width !== this.width) {
+    const { clientWidth: width, clientHeight: height } = this.plot;
+    if (width && (width !== this.width || height !== this.height)) {
       this.width = width;
+      this.height = height;
       this.draw();
     }
   }
@@ -103,7 +105,7 @@ export class TimeChart {
   draw() {
     const picture = this.picture;
     if (!picture || !this.width) return;
-    const { height } = this.options;
+    const { height } = this;
     const floor = height - MARGIN.bottom;
     assign(this.canvas, { width: this.width, height, viewBox: `0 0 ${this.width} ${height}` });
     const { x } = this;
@@ -179,7 +181,7 @@ export class TimeChart {
     const i = this.indexOf(at);
     this.legend.read(i);
     this.stamp.hidden = i === null;
-    const floor = this.options.height - MARGIN.bottom;
+    const floor = this.height - MARGIN.bottom;
     const shapes = [];
     if (this.brushed) {
       const left = this.x(picture.t[this.brushed[0]]);

@@ -23,7 +23,7 @@ export class RequestsPanel extends Panel {
     this.none = el("p", { class: "none", hidden: true }, "No recorded request matches.");
     this.more = el("button", { type: "button", class: "small", hidden: true }, "Load older");
     this.fresh = el("button", { type: "button", class: "fresh", hidden: true });
-    this.box = el("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Requests" },
+    this.box = el("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Requests, scrolls" },
       el("table", { class: "requests" }, el("caption", { class: "sr" }, "Requests, newest first"),
         el("thead", {}, el("tr", {}, HEADS.map((h) => el("th", { scope: "col", class: h === "took" ? "num" : "" }, h)))), this.rows),
       this.none, el("div", { class: "more" }, this.more));
@@ -136,7 +136,9 @@ export class RequestsPanel extends Panel {
     row.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
-      if (!getSelection()?.toString()) change({ trace: r.trace, span: r.span });
+      if (getSelection()?.toString()) return;
+      link.focus({ preventScroll: true });
+      change({ trace: r.trace, span: r.span });
     });
     return row;
   }

@@ -36,10 +36,10 @@ export class TiersPanel extends Panel {
       /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${Math.min(100, (full ?? 0) * 100)}%`;
       const gone = sum(tier.evictions);
       fill(item,
-        el("div", { class: "who" }, el("b", {}, named(tier.tier)), el("span", {}, named(tier.instance || tier.service)), el("em", { class: "num" }, full === null ? "" : percent(full))),
+        el("div", { class: "who" }, el("b", {}, named(tier.tier)), el("span", {}, named(tier.instance || tier.service), blocks === null ? "" : ` · ${count(blocks)} blocks`), el("em", { class: "num" }, full === null ? "" : percent(full))),
         bar,
         el("div", { class: "what" },
-          el("span", { class: "num" }, used === null ? "–" : tier.limit ? `${bytes(used)} of ${bytes(tier.limit)}` : bytes(used), blocks === null ? "" : ` · ${count(blocks)} blocks`),
+          el("span", { class: "num" }, used === null ? "–" : tier.limit ? `${bytes(used)} of ${bytes(tier.limit)}` : bytes(used)),
           el("span", { class: "gone num" }, `${count(gone)} evicted`, spark(tier.evictions))));
     });
   }

@@ -1,0 +1,80 @@
+"""A real browser, a page in it that must never break its own rules, and a server of canned answers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -r requirements/test.txt")
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+
+from tests.e2e.dashboard_page.fake_api import FakeApi, serving  # noqa: E402
+
+CHROMIUM = Path(shutil.which("chromium") or "/usr/bin/chromium")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENT = 60_000.0
+WATCH = """
+window.broken = [];
+document.addEventListener("securitypolicyviolation", (e) => window.broken.push(`${e.violatedDirective} ${e.blockedURI}`));
+window.addEventListener("error", (e) => window.broken.push(String(e.message)));
+window.addEventListener("unhandledrejection", (e) => window.broken.push(String(e.reason)));
+"""
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Not of the session: while Playwright runs, no test may start an event loop of its own."""
+    if not CHROMIUM.exists():
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[OpenPage]:
+    """`open_page(address, width=1280, scheme="light")`. At the end no page has broken its Content-Security-Policy."""
+    expect.set_options(timeout=PATIENT)
+    contexts = []
+    pages: list[Page] = []
+    dialogs: list[str] = []
+
+    def opened(address: str, *, width: int = 1280, height: int = 900, scheme: str = "light", **more: Any) -> Page:
+        how: dict[str, Any] = {"timezone_id": "UTC", "locale": "en-GB", "reduced_motion": "reduce", **more}
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **how)
+        contexts.append(context)
+        context.set_default_timeout(PATIENT)
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+        pages.append(page)
+        page.goto(address)
+        return page
+
+    try:
+        yield opened
+        assert [page.evaluate("window.broken") for page in pages] == [[] for _ in pages]
+        assert dialogs == []
+    finally:
+        for context in contexts:
+            context.close()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    """Answers as `incident` tells them, until a test replaces some."""
+    fake = FakeApi()
+    with serving(fake):
+        yield fake
