@@ -107,8 +107,12 @@ class Frame:
         label = "other" if entry is None else entry.path
         own = entry is None and self.operations.own(path)
         # Both are said anew by every request: the next one of a connection may begin in this one's context.
-        traced = None if self.tracer is None or own else self._traced(self.tracer, scope, entry)
-        asker = None
+        asker = traced = skipped = None
+        tracer = self.tracer
+        if tracer is not None and not own:
+            traced = tracer.begin(scope["method"], None if entry is None else entry.path, scope["headers"])
+            tracing.enter(traced)
+            skipped = tracer.skip() if traced is None else None
         status, verdict = 499, None
         try:
             try:
@@ -153,11 +157,8 @@ class Frame:
                 attribution.leave(asker)
             if traced is not None:
                 _told(traced, flight, scope, label, status, verdict)
-
-    def _traced(self, tracer: Tracer, scope: Scope, entry: Entry | None) -> Traced:
-        traced = tracer.begin(scope["method"], None if entry is None else entry.path, scope["headers"])
-        tracing.enter(traced if traced.recording else None)
-        return traced
+            elif tracer is not None and skipped is not None:
+                tracer.resume(skipped)
 
     async def _cached(self, live: Live, entry: Entry, scope: Scope, flight: Flight, seen: Seen) -> Answered:
         headers = list(scope["headers"])  # the server's own list grows by what comes behind a body in chunks
@@ -338,15 +339,13 @@ async def close(proxy: Proxy) -> None:
 def _told(traced: Traced, flight: Flight, scope: Scope, label: str, status: int, verdict: Verdict | None) -> None:
     """The end of a request, to who traces it."""
     tracing.enter(None)
-    if not traced.recording:
-        return traced.end()
     seen, fault = flight.seen, flight.fault
     if not fault and (flight.gone or verdict is None):
         fault = "client-gone"
     agent = _agent(scope["headers"]) if seen is None else seen.agent
     principal = None if seen is None else seen.principal
     told = verdict or Verdict("pass")
-    return traced.end(
+    traced.end(
         status=0 if verdict is None else status, outcome=told.outcome if verdict is not None else "",
         reason=told.reason, saved_seconds=told.saved_seconds, route=label,
         tenant="" if principal is None else principal.tenant,

@@ -20,6 +20,7 @@ from blake3 import blake3
 from mmcache.model.key import Key
 from mmcache.server.config import RouteRules
 from mmcache.server.exchange import Answered, Asked, Proxy, Verdict
+from mmcache.server.tracing import current
 
 LIMIT_BYTES = 64 << 20
 INLINE_BYTES = 4096
@@ -77,11 +78,17 @@ class Memo:
                 return None
         elif directives.max_age is not None:
             return None
-        peek = proxy.cache.peek
+        peek, there = proxy.cache.peek, True
+        peeking = None if (traced := current()) is None else traced.peeking()
         for key, value in known.blocks:
             if peek(key, _GONE) is not value:
-                self._forget(name)
-                return None
+                there = False
+                break
+        if peeking is not None:
+            peeking.done(proxy.cache.answers, [key for key, _ in known.blocks] if there else [])
+        if not there:
+            self._forget(name)
+            return None
         try:  # noqa: SIM105 - `suppress` costs as much as all the rest
             self._known.move_to_end(name)
         except KeyError:  # another thread made room

@@ -17,6 +17,7 @@ from mmcache.model.key import Key
 from mmcache.model.signature import Signature
 from mmcache.server.answers_stored import Stored
 from mmcache.server.exchange import Asked, Proxy
+from mmcache.server.tracing import current
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -34,7 +35,10 @@ class Found:
 async def look_up(cache: Cache, key: Key, *, misses: bool = True) -> Found:
     """What is stored. What cannot be read is not there. misses: whether one counts; else it is looked for elsewhere."""
     try:
+        peeking = None if (traced := current()) is None else traced.peeking()
         raw = cache.peek(key)
+        if peeking is not None:
+            peeking.done(cache.answers, [] if raw is None else [key])
         reason = MissReason.ABSENT
         if raw is None:
             find = partial(_find, cache, key, misses)

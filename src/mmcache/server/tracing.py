@@ -7,10 +7,15 @@ raises.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mmcache.server.exchange import Headers
+
+if TYPE_CHECKING:
+    from mmcache.answer import Answers
+    from mmcache.model.key import Key
 
 
 class Sending(Protocol):
@@ -29,14 +34,23 @@ class Sending(Protocol):
         ...
 
 
-class Traced(Protocol):
-    """One request to the proxy."""
+class Peeking(Protocol):
+    """Looks at what memory holds, which tells no observer of each hit."""
 
-    recording: bool
-    """False: it is not recorded, and is only to be ended."""
+    def done(self, answers: Answers, hits: Sequence[Key]) -> None:
+        """Tell of these."""
+        ...
+
+
+class Traced(Protocol):
+    """One request to the proxy that is recorded."""
 
     def sending(self, method: str, path: str | None, host: str, port: int | None) -> Sending:
         """Something goes upstream on behalf of what runs now. path: a route's; None = of the request's own route."""
+        ...
+
+    def peeking(self) -> Peeking:
+        """Until it is done, hits of memory are not drawn by chance: those of this request are told, each."""
         ...
 
     def joined(self, leader: Traced) -> None:
@@ -65,9 +79,17 @@ class Traced(Protocol):
 class Tracer(Protocol):
     """Decides which requests are recorded."""
 
-    def begin(self, method: str, route: str | None, headers: Headers) -> Traced:
-        """A request has come, and is current in this context until its end. route: None = none that is cached."""
+    def begin(self, method: str, route: str | None, headers: Headers) -> Traced | None:
+        """A request has come, and is current in this context until its end. route: None = none that is cached.
+
+        None = it is not recorded: nor is anything between `skip()` and `resume(what that gave)`."""
         ...
+
+    @property
+    def skip(self) -> Callable[[], Any]: ...
+
+    @property
+    def resume(self) -> Callable[[Any], object]: ...
 
 
 _now: ContextVar[Traced | None] = ContextVar("mmcache_traced", default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 
 from opentelemetry import context as contexts
@@ -17,21 +17,27 @@ ROOT, INSIDE, LEFT_OUT = 0, 1, 2
 """Without a parent; inside one that is sampled; inside one that is not."""
 
 
-def reader() -> Callable[[], Context]:
-    """`contexts.get_current`, or the same in one call of C: the variable that it reads is found by what is in it."""
+def variable() -> ContextVar[Context] | None:
+    """Where OpenTelemetry keeps its context, found by what is in it; None = somewhere else."""
     mark = contexts.set_value("mmcache", "mark", Context())
     token = contexts.attach(mark)
     try:
         found = [variable for variable, value in copy_context().items() if value is mark]
     finally:
         contexts.detach(token)
-    if len(found) != 1:
-        return contexts.get_current
-    get: Callable[[], Context] = found[0].get
+    return found[0] if len(found) == 1 else None
+
+
+def reader() -> Callable[[], Context]:
+    """`contexts.get_current`, or the same in one call of C."""
+    found = variable()
+    if found is None:
+        return contexts.get_current  # type: ignore[no-any-return]
+    get: Callable[[], Context] = found.get
     try:
         return get if get() == contexts.get_current() else contexts.get_current
     except LookupError:  # it has no default
-        return contexts.get_current
+        return contexts.get_current  # type: ignore[no-any-return]
 
 
 def place(context: Context) -> int:

@@ -15,6 +15,8 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
+from functools import partial
+from typing import TYPE_CHECKING
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -29,6 +31,12 @@ from opentelemetry.trace import (
     TraceState,
 )
 from opentelemetry.trace.status import Status, StatusCode
+
+from mmcache.model.key import Key
+from mmcache.telemetry.parents import variable
+
+if TYPE_CHECKING:
+    from mmcache.answer import Answers
 
 Headers = list[tuple[bytes, bytes]]
 Attributes = dict[str, str | int | float | bool]
@@ -58,9 +66,14 @@ class Requests:
         self._sample, self._draw, self._clock = sample, draw, clock
         self._weight = 1.0 / sample if sample > 0 else 0.0
         self._rate, self._left, self._when = asked_per_second, asked_per_second, clock()
+        held = variable()
+        self.skip: Callable[[], Token[Context]] = partial(contexts.attach if held is None else held.set, _NOTHING)
+        """What runs in this context from now on is not recorded, until `resume`."""
+        self.resume: Callable[[Token[Context]], object] = contexts.detach if held is None else held.reset
 
-    def begin(self, method: str, route: str | None, headers: Headers) -> Request:
-        """A request has come; its span is current in this context until `Request.end`. route: its template."""
+    def begin(self, method: str, route: str | None, headers: Headers) -> Request | None:
+        """A request has come; its span is current in this context until `Request.end`. route: its template. None = it
+        is not recorded: see `skip`."""
         drawn = self._draw() < self._sample
         parent = None
         for name, _ in headers:
@@ -68,13 +81,13 @@ class Requests:
                 parent = parent_of(headers)
                 break
         if not (drawn or (parent is not None and parent.trace_flags.sampled and self._may())):
-            return Request(None, None, contexts.attach(_NOTHING), route)
+            return None
         try:
             return self._recorded(method, route, parent, self._weight if drawn else 0.0)
         except Exception:  # noqa: BLE001 - samplers and processors are plug-ins
-            return Request(None, None, contexts.attach(_NOTHING), route)
+            return None
 
-    def _recorded(self, method: str, route: str | None, parent: SpanContext | None, weight: float) -> Request:
+    def _recorded(self, method: str, route: str | None, parent: SpanContext | None, weight: float) -> Request | None:
         base = Context()
         if parent is not None:  # whether its caller records it has been thought of
             known = SpanContext(parent.trace_id, parent.span_id, True, _SAMPLED, parent.trace_state)
@@ -87,7 +100,7 @@ class Requests:
             name += " " + route
         span = self._tracer.start_span(name, base, SpanKind.SERVER, told)
         if not span.is_recording():
-            return Request(None, None, contexts.attach(trace.set_span_in_context(span, base)), route)
+            return None
         return Request(self._tracer, span, contexts.attach(trace.set_span_in_context(span, Context())), route)
 
     def _may(self) -> bool:
@@ -101,15 +114,12 @@ class Requests:
 
 
 class Request:
-    """One request. Where it is not recorded, there is only its end."""
+    """One request that is recorded."""
 
-    __slots__ = ("_route", "_token", "_tracer", "recording", "span")
+    __slots__ = ("_route", "_token", "_tracer", "span")
 
-    def __init__(
-        self, tracer: trace.Tracer | None, span: Span | None, token: Token[Context], route: str | None
-    ) -> None:
+    def __init__(self, tracer: trace.Tracer, span: Span, token: Token[Context], route: str | None) -> None:
         self._tracer, self.span, self._token, self._route = tracer, span, token, route
-        self.recording = span is not None
 
     def sending(self, method: str, path: str | None, host: str, port: int | None) -> Sending:
         """A request that is sent on: a child of what is current. path: a template; None = the request's own route."""
@@ -118,7 +128,6 @@ class Request:
         if port is not None:
             told["server.port"] = port
         try:
-            assert self._tracer is not None
             name = f"upstream {told['http.request.method']}" + (f" {where}" if where else "")
             return Sending(self._tracer.start_span(name, None, SpanKind.CLIENT, told | self._weight()))
         except Exception:  # noqa: BLE001 - as in `Requests.begin`
@@ -128,9 +137,13 @@ class Request:
         told: Mapping[str, float] = getattr(self.span, "attributes", None) or {}
         return {WEIGHT: told[WEIGHT]} if WEIGHT in told else {}
 
+    def peeking(self) -> Peeking:
+        """See `Peeking`."""
+        return Peeking(contexts.attach(_NOTHING))
+
     def joined(self, leader: object) -> None:
         """It waits for what `leader` has asked for: a link to that one's span."""
-        if self.span is not None and isinstance(leader, Request) and leader.span is not None:
+        if isinstance(leader, Request):
             self.span.add_link(leader.span.get_span_context())
 
     def end(
@@ -138,20 +151,35 @@ class Request:
         tenant: str = "", namespace: str = "", client: str = "", region: str = "", error: str = "",
     ) -> None:  # fmt: skip
         """It is answered, or given up (status 0). error: a word; a status of 500 and above is one by itself."""
-        if self.span is not None:
-            told: Attributes = {}
-            texts = {
-                "cache.outcome": outcome, "cache.miss.reason": "" if outcome == "hit" else reason,
-                "cache.tenant": tenant, "cache.namespace": namespace, "cache.route": route, "cache.client": client,
-                "cache.client.region": region, "error.type": error or (str(status) if status >= 500 else ""),
-            }  # fmt: skip
-            told |= {name: str(text) for name, text in texts.items() if text}
-            if status:
-                told["http.response.status_code"] = status
-            if saved_seconds > 0:
-                told["cache.saved_ms"] = saved_seconds * 1e3
-            _end(self.span, told, failed="error.type" in told)
+        texts = {
+            "cache.outcome": outcome, "cache.miss.reason": "" if outcome == "hit" else reason, "cache.tenant": tenant,
+            "cache.namespace": namespace, "cache.route": route, "cache.client": client, "cache.client.region": region,
+            "error.type": error or (str(status) if status >= 500 else ""),
+        }  # fmt: skip
+        told: Attributes = {name: str(text) for name, text in texts.items() if text}
+        if status:
+            told["http.response.status_code"] = status
+        if saved_seconds > 0:
+            told["cache.saved_ms"] = saved_seconds * 1e3
+        _end(self.span, told, failed="error.type" in told)
         contexts.detach(self._token)
+
+
+class Peeking:
+    """Looks at what memory holds. It tells of a share of its hits, drawn by chance; here of none, and `done` of all, so
+    that a request that is recorded has them in its trace and none stands for two."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: Token[Context]) -> None:
+        self._token = token
+
+    def done(self, answers: Answers, hits: Sequence[Key]) -> None:
+        """These were hits."""
+        contexts.detach(self._token)
+        observer = answers.observer
+        if hits and observer is not None and (began := observer.begin()):
+            observer.looked_up(hits, [answers.resident(key) for key in hits], began, "exact")
 
 
 class Sending:
