@@ -41,6 +41,11 @@ class Who(NamedTuple):
     region: str
 
 
+REST = Who("other", "other", "other", "other", "other", "other")
+MOST = 2000
+"""More would not be read by anybody, and take long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What one thing adds to the miss ratio, which is what it takes from the hit ratio. May be negative."""
@@ -75,16 +80,24 @@ Book = Mapping[Who, tuple[Totals, Totals]]
 """Before, now."""
 
 
-def book(groups: Iterable[Group]) -> Book:
-    """Both windows, by who."""
-    found: dict[Who, tuple[Totals, Totals]] = defaultdict(lambda: (Totals(), Totals()))
+def book(groups: Iterable[Group], most: int = MOST) -> Book:
+    """Both windows, by who. Whoever is not among the `most` with most lookups is counted as `REST`."""
+    counts: dict[Who, dict[tuple[int, str], float]] = {}
     for group in groups:
-        both = found[Who(group.service, group.instance, group.tenant, group.route, group.modality, group.region)]
-        for totals, count in zip(both, (group.before, group.now), strict=True):
+        who = Who(group.service, group.instance, group.tenant, group.route, group.modality, group.region)
+        mine = counts.setdefault(who, {})
+        reason = "" if group.hit else group.reason or "absent"
+        for side, count in enumerate((group.before, group.now)):
             if count > 0:
-                totals.lookups += Fraction(count)
-                if not group.hit:
-                    totals.misses[group.reason or "absent"] += Fraction(count)
+                mine[side, reason] = mine.get((side, reason), 0.0) + count
+    found: dict[Who, tuple[Totals, Totals]] = {}
+    for place, who in enumerate(sorted(counts, key=lambda who: (-sum(counts[who].values()), who))):
+        both = found.setdefault(who if place < most else REST, (Totals(), Totals()))
+        for (side, reason), count in counts[who].items():
+            exact = Fraction(count)
+            both[side].lookups += exact
+            if reason:
+                both[side].misses[reason] += exact
     return dict(sorted(found.items()))
 
 

@@ -85,6 +85,15 @@ def test_the_parts_add_up_to_the_fall_exactly(groups: list[Group], lengths: tupl
 
 
 @given(st.lists(some_group, max_size=30), windows)
+def test_the_smallest_are_counted_together(groups: list[Group], lengths: tuple[float, float]) -> None:
+    held = book(groups, most=3)
+    assert len(held) <= 4
+    whole, parts = book(groups), decompose(held, Window(0.0, lengths[0]), Window(1e6, 1e6 + lengths[1]))
+    assert float(fall(held)) == pytest.approx(float(fall(whole)), abs=1e-9)
+    assert sum((part.amount for part in parts), Fraction(0)) == fall(held)
+
+
+@given(st.lists(some_group, max_size=30), windows)
 def test_the_causes_add_up_to_the_fall_exactly(groups: list[Group], lengths: tuple[float, float]) -> None:
     rows = CauseRows(Window(0.0, lengths[0]), Window(1e6, 1e6 + lengths[1]), groups, [], [], [], [])
     found = find(rows)
