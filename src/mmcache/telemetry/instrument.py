@@ -6,6 +6,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from mmcache import forks
@@ -72,6 +73,7 @@ class Telemetry:
         self.settings = settings
         self._cache, self._closed = cache, False
         self._providers: Providers | None = None
+        self._renewing: threading.Thread | None = None
         self.counts: Counts = counts_of(cache)
         """The cache's counters by labels, which `metrics` shows."""
         with _gate:
@@ -123,6 +125,7 @@ class Telemetry:
 
     def flush(self) -> bool:
         """Send what there is; False when that did not end in time."""
+        self._renewed()
         self._spans.flush()
         return self._providers is None or self._providers.flush(self.settings.timeout_seconds)
 
@@ -132,6 +135,7 @@ class Telemetry:
             return
         self._closed = True
         atexit.unregister(self.close)
+        self._renewed()
         self._spans.close()
         self._release()
         self._metrics.remove(self.counts)
@@ -141,12 +145,22 @@ class Telemetry:
 
     def after_fork(self, child: bool) -> None:
         """The child's reports are its own, under its own instance id."""
-        if not child or self._closed or self._providers is None:
-            return
-        self._metrics.forget()
-        self._providers.renew()
-        self._metrics = type(self._metrics).of(self._providers.meter)
-        self._metrics.add(self.counts)
+        if child and not self._closed and self._providers is not None:
+            self._metrics.forget()
+            self._providers.abandon()
+            # In a thread, which waits for the locks that others hold until they hear of the fork.
+            self._renewing = threading.Thread(target=self._renew, args=[self._providers], daemon=True)
+            self._renewing.start()
+
+    def _renew(self, providers: Providers) -> None:
+        with suppress(Exception):  # the SDK's; a child that cannot tell goes on all the same
+            providers.renew()
+            self._metrics = type(self._metrics).of(providers.meter)
+            self._metrics.add(self.counts)
+
+    def _renewed(self) -> None:
+        if self._renewing is not None:
+            self._renewing.join(self.settings.timeout_seconds)
 
     def __enter__(self) -> Self:
         return self

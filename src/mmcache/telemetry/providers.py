@@ -93,9 +93,12 @@ class Providers:
         )
         self.meter: MeterProvider = MeterProvider([reader], resource=told, shutdown_on_exit=False)
 
-    def renew(self) -> None:
-        """In a forked child: what is there belongs to its parent and is sent by nobody here; begin anew."""
+    def abandon(self) -> None:
+        """In a forked child: what is there belongs to its parent, and is sent by nobody here."""
         self.sending.muted = True
+
+    def renew(self) -> None:
+        """Begin anew, after `abandon`."""
         within(0.0, self._tracer.shutdown, self.meter.shutdown)
         self._open()
         self.switched.now = self._tracer
