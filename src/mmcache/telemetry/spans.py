@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mmcache.cache import Cache
     from mmcache.scopes import Scope
 
+Met = Callable[[Key, attribution.Attribution, float], object]
+
 LOOK_SECONDS = 0.25
 """Between two times that spans are made of what waits."""
 QUEUE = 8192
@@ -46,7 +48,8 @@ class Spans:
     runs inside a sampled span always is, inside one that is not sampled never. Hits that memory answers by itself
     (`peek`, `get`, `get_or_compute`) are drawn with that share wherever they happen.
     spans_per_second: most of what has no parent; the share sinks until that holds, and weights rise.
-    measured: told of each lookup and computation that is recorded; never raises.
+    measured: told of each lookup and computation that is recorded; met: of each hit of a sample of those that memory
+    answers by itself, who asked, and for how many it stands. Neither raises.
     """
 
     fork_order = 5
@@ -59,8 +62,9 @@ class Spans:
         *,
         spans_per_second: float = 1000.0,
         measured: Measured | None = None,
+        met: Met | None = None,
     ) -> None:
-        self._cache, self._closed = cache, False
+        self._cache, self._closed, self._met = cache, False, met
         self._current = reader()
         self._describing = Describing(cache.scopes.find)
         self._making = Making(self._describing, tracer_provider, measured)
@@ -68,6 +72,7 @@ class Spans:
         self._pace, self._draw = Pace(sample, spans_per_second), Draw()
         self._random, self._share = self._draw.random, self._pace.share
         self._roots, self._lost, self._looked = 0, 0, time.monotonic()
+        self._burst = max(2 * Call.MOST, 2 * LOOK_SECONDS * spans_per_second)
         self._waiting: deque[Call] = deque()
         self._hits = MemoryHits(cache.answers.sample_hits)
         self._draining = forks.Lock()
@@ -113,7 +118,10 @@ class Spans:
         if parent.span_id:
             self._later(call)
             return
-        self._roots += min(len(seen), 2 * call.MOST)
+        self._roots += min(len(seen), call.MOST)
+        if self._roots > self._burst:
+            self._lost += len(seen)
+            return
         leads = [one.key for one in seen if one.outcome in ("miss", "stale")] if not self._checks() else list(keys)
         if not leads:
             self._later(call)
@@ -205,6 +213,9 @@ class Spans:
 
     def _hit(self, key: Key, when: int, copied: Copied, stands_for: float) -> None:
         """Where it stood is in the context that it happened in."""
+        by = copied.run(attribution.current)
+        if self._met is not None:
+            self._met(key, by, stands_for)
         context = copied.run(contexts.get_current)
         if (where := place(context)) == LEFT_OUT:
             return
@@ -213,7 +224,7 @@ class Spans:
             parent = replace(parent, weight=parent.weight * stands_for)
         held = self._cache.answers.resident(key)  # it may have gone meanwhile, and was a hit
         seen = Seen.of(key, held, "exact", self._cache.clock.monotonic)
-        self._making.make(Call(parent, copied.run(attribution.current), [seen], "exact", when, when))
+        self._making.make(Call(parent, by, [seen], "exact", when, when))
 
     def _guarded(self, make: Callable[..., object], *what: object) -> None:
         try:

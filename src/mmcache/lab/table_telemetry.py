@@ -1,0 +1,193 @@
+"""Table `telemetry-cost`: what spans and metrics cost a hit, beside what a user would write around the call.
+
+Each contender is a process of its own, so that one's exporter does not disturb another; they take turns, round by
+round, and ratios are taken within a round. Spans go to a receiver in the table's own process, which only counts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+from mmcache.lab.measure import machine
+from mmcache.lab.table import Progress, Result, Row, Table
+from mmcache.model.errors import AssetError
+
+CONTENDERS = {
+    "off": ("off", "0"),
+    "on-0%": ("on", "0"),
+    "on-1%": ("on", "0.01"),
+    "on-100%": ("on", "1"),
+    "otel-1%": ("otel", "0.01"),
+    "otel-100%": ("otel", "1"),
+    "prometheus": ("prometheus", "0"),
+}
+WORDS = {
+    "off": "nothing watches",
+    "on-0%": "instrument(sample=0): metrics, no spans",
+    "on-1%": "instrument(sample=0.01)",
+    "on-100%": "instrument(sample=1)",
+    "otel-1%": "a span of the SDK around the call, ratio 0.01",
+    "otel-100%": "a span of the SDK around the call, all",
+    "prometheus": "a prometheus_client counter and histogram around the call",
+}
+WAYS = {
+    "peek": "cache.peek",
+    "get_or_compute": "cache.get_or_compute",
+    "text": "a wrapped text encoder",
+    "picture": "a wrapped picture encoder, 224 x 224",
+    "batch": "a wrapped encoder, batches of 64, of one",
+    "async": "await cache.a.get_or_compute",
+}
+LARGEST = 1.05
+"""Times what a hit takes with nothing watching, at 1 %."""
+OURS = ("on-0%", "on-1%")
+"""What must stay within it."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a process did in one turn."""
+
+    hits: int
+    wall: float
+    cpu: float
+    """Seconds, up to the last byte sent."""
+    kept: int
+    """Blocks of memory more than before."""
+    made: int
+    """Spans that were sent."""
+
+
+class Process:
+    """A contender."""
+
+    def __init__(self, name: str, otlp: str) -> None:
+        command = [sys.executable, "-m", "mmcache.lab.telemetry_worker", *CONTENDERS[name], otlp]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.name = name
+
+    def ready(self) -> None:
+        """Return when it has stored everything. Raises `AssetError`."""
+        if self._line() != "ready":
+            raise AssetError(f"the process of {self.name!r} does not start: pip install 'mmcache[otel]' and test needs")
+
+    def turn(self, way: str, seconds: float) -> Turn:
+        """Let it run for so long."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{way} {seconds}\n")
+        self._process.stdin.flush()
+        return Turn(**json.loads(self._line()))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Take it."""
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-type", "application/x-protobuf")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *said: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def receiver() -> Iterator[str]:
+    """The address of one that takes OTLP and keeps nothing."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Receiver)
+    thread = threading.Thread(target=server.serve_forever, name="receiver", daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class TelemetryTable(Table):
+    """Time, CPU and memory, by contender and way of the hit."""
+
+    name: ClassVar[str] = "telemetry-cost"
+    title: ClassVar[str] = "What spans and metrics cost a hit: off, on, and what a user would write"
+    remark: ClassVar[str] = ""
+    default_seeds: ClassVar[tuple[int, ...]] = (0,)
+
+    def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
+        """Raises `AssetError` where a contender's package is missing."""
+        rounds, seconds = (5, 0.05) if quick else (25, 0.2)
+        found: dict[str, dict[str, list[Turn]]] = {way: {name: [] for name in CONTENDERS} for way in WAYS}
+        with ExitStack() as ends:
+            otlp = ends.enter_context(receiver())
+            processes = [ends.enter_context(Process(name, otlp)) for name in CONTENDERS]
+            for process in processes:
+                process.ready()
+            for done in range(rounds):
+                for way in WAYS:
+                    for process in processes if done % 2 else reversed(processes):
+                        found[way][process.name].append(process.turn(way, seconds))
+                progress("rounds", done + 1, rounds)
+        rows = [row for way, turns in found.items() for row in _rows(way, turns)]
+        real = (
+            "hits in memory of a real cache, one thread; each contender a process of its own, in turn",
+            "spans and metrics sent by OTLP over HTTP to a receiver on this machine, which reads and forgets them",
+            f"turns of {seconds} s, {rounds} rounds; CPU is of the whole process, until its last span is sent",
+            machine(),
+        )
+        return Result(self.name, quick, tuple(seeds), real, ("the model: it gives zeros",), tuple(rows))
+
+
+def _rows(way: str, turns: Mapping[str, Sequence[Turn]]) -> Iterator[Row]:
+    off = turns["off"]
+    for name, mine in turns.items():
+        what = f"{WAYS[way]}: {WORDS[name]}"
+        took = [1e9 * turn.wall / turn.hits for turn in mine]
+        yield Row.of(f"{way}/{name}", f"{what}; a hit", "ns", "lower", took)
+        if name == "off":
+            kept = min(1000 * turn.kept / turn.hits for turn in mine)
+            yield Row.of(
+                f"{way}/off/kept",
+                f"{what}; blocks of memory kept by 1000 hits",
+                "",
+                "lower",
+                max(0.0, round(kept)),
+                target=0.0,
+            )
+            continue
+        target = LARGEST if name in OURS else None
+        ratios = [one.wall / one.hits / (other.wall / other.hits) for one, other in zip(mine, off, strict=True)]
+        yield Row.of(f"{way}/{name}/time", f"{what}; time of a hit", "x", "lower", ratios, target=target)
+        ratios = [one.cpu / one.hits / (other.cpu / other.hits) for one, other in zip(mine, off, strict=True)]
+        yield Row.of(
+            f"{way}/{name}/cpu", f"{what}; CPU of the process, sending too", "x", "lower", ratios, target=target
+        )
+        if name.startswith("on") and name != "on-0%":
+            each = [turn.made / turn.wall for turn in mine]
+            yield Row.of(f"{way}/{name}/spans", f"{what}; spans sent a second", "1/s", "higher", each)
