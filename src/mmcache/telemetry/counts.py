@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mmcache import forks
+from mmcache.attribution import Attribution
 from mmcache.cache import Cache
 from mmcache.forks import Lock
 from mmcache.ledger import Labels, Ledger, Sums
@@ -26,6 +27,9 @@ Values = dict[str, dict[Labels, float]]
 """By metric, by its labels' values."""
 
 
+UNKNOWN = 0.05
+
+
 class Seen(NamedTuple):
     """Of the last minute."""
 
@@ -34,13 +38,22 @@ class Seen(NamedTuple):
     hits: Counter[str]
     misses: Counter[str]
     """By reason."""
+    unknown: Counter[str]
+    """Hits of which nobody knows who asked."""
+
+    @property
+    def ratios(self) -> dict[Labels, float]:
+        """By client region. Where more than `UNKNOWN` of the lookups may be anybody's, no region has one: it would be
+        too low."""
+        sure = self.unknown.total() <= UNKNOWN * self.lookups.total()
+        return {(name,): self.hits[name] / n for name, n in self.lookups.items() if n > 0 and (sure or not name)}
 
     def since(self, before: Seen) -> Seen:
         """What came after `before`."""
         return Seen(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-NOTHING_SEEN = Seen(Counter(), Counter(), Counter())
+NOTHING_SEEN = Seen(Counter(), Counter(), Counter(), Counter())
 _gate = threading.Lock()
 _serials = itertools.count()
 
@@ -76,6 +89,10 @@ class Counts:
         found = self._memory.look(key)
         return None if isinstance(found, MissReason) else (found.frame.header.cost, found.frame.size)
 
+    def met(self, key: Key, by: Attribution, weight: float) -> None:
+        """A hit of the fast path that a sample took, who asked for it, and how many it stands for."""
+        self._fast.met(key, by, weight)
+
     def lookups(self) -> dict[Labels, Sums]:
         """All lookups of this process, by the labels of `Asked`, and what hits saved."""
         own = self._tally.lookups.own()
@@ -108,7 +125,7 @@ class Counts:
             found["mmcache.saved.time"][asked.modality, asked.tenant] += seconds
             found["mmcache.saved.bytes"][asked.modality, asked.tenant] += size
         found |= self._happened() | self._tiers()
-        return found, self._last_minute(seen_in(lookups))
+        return found, self._last_minute(seen_in(lookups, self._fast.unknown))
 
     def _happened(self) -> Values:
         found: Values = {name: {} for name, _ in _EVENTS.values()}
@@ -185,9 +202,9 @@ def added(ledgers: Iterable[Mapping[Labels, Sums]]) -> dict[Labels, Sums]:
     return total
 
 
-def seen_in(lookups: Mapping[Labels, Sums]) -> Seen:
+def seen_in(lookups: Mapping[Labels, Sums], unknown: int = 0) -> Seen:
     """What the gauges are made of."""
-    seen = Seen(Counter(), Counter(), Counter())
+    seen = Seen(Counter(), Counter(), Counter(), Counter({"": unknown}))
     for labels, (count, _, _) in lookups.items():
         asked = Asked(*labels)
         seen.lookups[asked.client_region] += count
@@ -201,16 +218,16 @@ def seen_in(lookups: Mapping[Labels, Sums]) -> Seen:
 def together(found: Iterable[tuple[Values, Seen]]) -> Values:
     """What several caches say, added up, with the gauges of the last minute."""
     total: Values = {}
-    lookups, hits, misses = NOTHING_SEEN
+    minute = NOTHING_SEEN
     for values, seen in found:
         for name, by_labels in values.items():
             into = total.setdefault(name, {})
             for labels, value in by_labels.items():
                 into[labels] = into.get(labels, 0) + value
-        lookups, hits, misses = lookups + seen.lookups, hits + seen.hits, misses + seen.misses
-    all_misses = misses.total()
-    total["mmcache.hit_ratio_by_client_region"] = {(name,): hits[name] / n for name, n in lookups.items() if n > 0}
-    total["mmcache.miss_reason_distribution"] = {(name,): n / all_misses for name, n in misses.items() if n > 0}
+        minute = Seen(*(one + other for one, other in zip(minute, seen, strict=True)))
+    misses = minute.misses
+    total["mmcache.hit_ratio_by_client_region"] = minute.ratios
+    total["mmcache.miss_reason_distribution"] = {(name,): n / misses.total() for name, n in misses.items() if n > 0}
     return total
 
 

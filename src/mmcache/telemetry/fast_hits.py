@@ -1,10 +1,11 @@
-"""Hits of the fast path, by labels: their sum is exact, whose they are is what the recency ring shows."""
+"""Hits of the fast path, by labels: their sum is exact, whose they are is what the ring and a sample show."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from mmcache.attribution import Attribution
 from mmcache.forks import Lock
 from mmcache.ledger import Labels, Ledger
 from mmcache.model.key import PART_BYTES, Key
@@ -13,6 +14,12 @@ from mmcache.tiers.reads import Reads
 
 PRICED = 64
 """Keys of a look at the ring whose cost and size are read."""
+
+MET = 1024
+"""Routes and regions, together, that a collection tells apart."""
+
+Met = dict[Labels, dict[Labels, float]]
+"""Modality and tenant → route and region → hits."""
 
 Whose = Callable[[bytes], Labels | None]
 """Modality and tenant of a scope."""
@@ -24,9 +31,10 @@ Price = Callable[[Key], tuple[float, int] | None]
 class FastHits:
     """Sums by the labels of `Asked`, never less than before.
 
-    A hit by `peek`, `get` or `get_or_compute` from memory is counted by the index and leaves its key in a ring, which
-    may lose it. What the ring shows is shared out by labels, the rest has none. What they saved is an estimate: the
-    mean of the keys that the ring showed since the last collection, for each of them.
+    A hit by `peek`, `get` or `get_or_compute` from memory is counted by the index alone, and leaves its key in a ring,
+    which may lose it. Modality and tenant are what the ring shows; route and region are shared out as they are in the
+    sample of which spans are made. What neither shows has no labels. What hits saved is an estimate: the mean of the
+    keys that the ring showed since the last collection, for each of them.
     """
 
     def __init__(self, reads: Reads, like: Ledger, whose: Whose, price: Price) -> None:
@@ -35,7 +43,11 @@ class FastHits:
         self._lock = Lock()
         self._shown: Counter[bytes] = Counter()
         self._prices: dict[bytes, list[float]] = {}
+        self._met: Met = {}
+        self._met_before: Met = {}
         self._told, self._told_slow = 0, dict[Labels, int]()
+        self.unknown = 0
+        """Of all, those of whom nobody knows who asked."""
         reads.shown = self.show
 
     def show(self, keys: Sequence[Key]) -> None:
@@ -47,6 +59,13 @@ class FastHits:
                     sums = self._prices.setdefault(key.scope, [0, 0.0, 0])
                     for place, more in enumerate((1, *price)):
                         sums[place] += more
+
+    def met(self, key: Key, by: Attribution, weight: float) -> None:
+        """One of a sample, that stands for `weight` hits, and who asked."""
+        with self._lock:
+            asked = self._met.setdefault(self._whose(key[:PART_BYTES]) or ("", ""), {})
+            if len(asked) < MET:
+                asked[by.route, by.region] = asked.get((by.route, by.region), 0.0) + weight
 
     def collect(self, slow: Mapping[Labels, int]) -> None:
         """Bring `sums` up to date. slow: hits from memory that are counted elsewhere, by modality and tenant: the ring
@@ -62,11 +81,17 @@ class FastHits:
             if (found := sum(fast.values())) > new:
                 fast = {by: count * new // found for by, count in fast.items()}
             mean = _mean([sum(column) for column in zip(*prices.values(), strict=True)])
-            for by, count in (*fast.items(), (("", ""), new - sum(fast.values()))):
+            self._met, self._met_before = {}, self._met or self._met_before
+            rest = new - sum(fast.values())
+            for by, count in shared(rest, {by: sum(asked.values()) for by, asked in self._met_before.items()}).items():
+                fast[by] = fast.get(by, 0) + count
+            for by, count in fast.items():
                 seconds, size = _mean(prices[by]) if by in prices else mean
-                if count:
-                    asked = Asked("hit", "memory", "", by[0], "exact", by[1], "", "")
-                    self.sums.add(tuple(asked), count, count * seconds, round(count * size))
+                asked = self._met_before.get(by, {})
+                self.unknown += 0 if asked else count
+                for who, n in shared(count, asked).items():
+                    labels = Asked("hit", "memory", "", by[0], "exact", by[1], *who)
+                    self.sums.add(tuple(labels), n, n * seconds, round(n * size))
 
     def _by_labels(self) -> tuple[Counter[Labels], dict[Labels, list[float]]]:
         """What the ring showed since the last time, and the prices of it."""
@@ -86,7 +111,21 @@ class FastHits:
         with self._lock:
             self._shown.clear()
             self._prices.clear()
-            self._told, self._told_slow = 0, {}
+            self._met, self._met_before = {}, {}
+            self._told, self._told_slow, self.unknown = 0, {}, 0
+
+
+def shared(count: int, weights: Mapping[Labels, float]) -> dict[Labels, int]:
+    """`count` in parts that go as `weights`, and add up to it; all of it has no labels where there are none."""
+    total = sum(weights.values())
+    if total <= 0.0:
+        return {("", ""): count} if count else {}
+    exact = {by: count * weight / total for by, weight in weights.items()}
+    parts = {by: int(part) for by, part in exact.items()}
+    largest = sorted(exact, key=lambda by: parts[by] - exact[by])
+    for by in largest[: count - sum(parts.values())]:
+        parts[by] += 1
+    return {by: part for by, part in parts.items() if part}
 
 
 def _mean(sums: Sequence[float]) -> tuple[float, float]:

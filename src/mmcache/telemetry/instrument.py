@@ -103,7 +103,7 @@ class Telemetry:
         self._metrics.add(self.counts)
         self._spans: Spans = Spans(
             self._cache, tracer_provider, self.settings.sample,
-            spans_per_second=self.settings.spans_per_second, measured=self._measured,
+            spans_per_second=self.settings.spans_per_second, measured=self._measured, met=self.counts.met,
         )  # fmt: skip
 
     def _measured(self, kind: str, outcome: str, seconds: float, weight: float, context: Context) -> None:
