@@ -10,6 +10,7 @@ from mmcache.forks import Lock
 from mmcache.integrations.framework.realm import Realm
 from mmcache.integrations.framework.results import UnstorableError
 from mmcache.integrations.framework.steady import Steady
+from mmcache.integrations.framework.ways import by
 from mmcache.keys.signing.facts import code_digest
 from mmcache.keys.signing.functions import function_identity
 from mmcache.model.errors import InvalidInputError, MMCacheError
@@ -44,8 +45,9 @@ def kept(found: Any, freeze: Callable[[Any], str]) -> str:
 
 
 class Joint:
-    """models: signatures of the model of pictures, and of that of words. make: a tenant's `Retrieval` with models of
-    these signatures. plain: the same lookup without a cache. thaw: what was found, from what is kept."""
+    """models: signatures of the model of pictures, and of that of words; their functions begin with the door's name.
+    make: a tenant's `Retrieval` with models of these signatures. plain: the same lookup without a cache. thaw: what was
+    found, from what is kept."""
 
     def __init__(
         self,
@@ -64,7 +66,8 @@ class Joint:
         tenant = self._realm.tenant()
         if tenant is not None:
             try:
-                located = self._retrieval(tenant).locate(picture, text, k)
+                with by(self.models()[0].function.partition(" ")[0]):
+                    located = self._retrieval(tenant).locate(picture, text, k)
                 error = located.error
                 cause = None if error is None else error.__cause__
                 if isinstance(cause, MMCacheError):

@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from mmcache.fill import in_thread
 from mmcache.integrations.framework.realm import Realm
+from mmcache.integrations.framework.ways import by
 from mmcache.keys.content import identify
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.lookup import Lookup
@@ -61,8 +62,8 @@ class Told:
 class Results:
     """Answers of one kind.
 
-    kind: names the door and the format of its texts. state: see `State`. ttl: in seconds, None = the cache's.
-    freeze: an answer as text; raises `UnstorableError`. thaw: the answer anew. Raises `SettingsError`.
+    kind: names the door, and behind a space the format of its texts. state: see `State`. ttl: in seconds, None = the
+    cache's. freeze: an answer as text; raises `UnstorableError`. thaw: the answer anew. Raises `SettingsError`.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Results:
         parse_ttl(ttl)
         self.realm, self._kind, self._state, self._ttl = realm, kind, state, ttl
         self._freeze, self._thaw = freeze, thaw
+        self._door = kind.partition(" ")[0]
 
     def name(self, state: str) -> str:
         """What blocks of this state are called, for `held` and `mmcache purge --model`."""
@@ -127,8 +129,10 @@ class Results:
             return Told(compute(), False, question)
         run = _Run(self, question, compute)
         try:
-            look = self._look(question)
-            return run.told(look, self.realm.cache.answers.settle(question.key, look, run, ttl=self._ttl), self._thaw)
+            with by(self._door):
+                look = self._look(question)
+                stored = self.realm.cache.answers.settle(question.key, look, run, ttl=self._ttl)
+            return run.told(look, stored, self._thaw)
         except (MMCacheError, _PassedError) as error:
             if (told := run.despite(error, self.realm)) is not None:
                 return told
@@ -140,8 +144,9 @@ class Results:
             return Told(await compute(), False, question)
         run = _Run(self, question, compute)
         try:
-            look = await in_thread(lambda: self._look(question))
-            stored = await self.realm.cache.answers.settle_async(question.key, look, run.awaited, ttl=self._ttl)
+            with by(self._door):
+                look = await in_thread(lambda: self._look(question))
+                stored = await self.realm.cache.answers.settle_async(question.key, look, run.awaited, ttl=self._ttl)
             return run.told(look, stored, self._thaw)
         except (MMCacheError, _PassedError) as error:
             if (told := run.despite(error, self.realm)) is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from mmcache.fill import in_thread
 from mmcache.integrations.framework.realm import Realm
+from mmcache.integrations.framework.ways import by
 from mmcache.keys.content import Content, identify
 from mmcache.model.errors import InvalidInputError, MMCacheError
 from mmcache.model.key import Key
@@ -39,7 +40,7 @@ class _Request:
 
 
 class Vectors:
-    """The embeddings of one model in one role (query, passage, picture).
+    """The embeddings of one model in one role (query, passage, picture). signature: its function begins with the door.
 
     The model is given the canonical form of what the key describes: NFC text; upright pixels, as PNG.
     """
@@ -48,6 +49,7 @@ class Vectors:
         parse_ttl(ttl)
         self._realm, self._modality, self._ttl = realm, modality, ttl
         self._signature = replace(signature, modality=modality)
+        self._door = signature.function.partition(" ")[0]
 
     @property
     def digest(self) -> str:
@@ -110,7 +112,8 @@ class Vectors:
             return vectors
 
         try:
-            values: list[Vector] = self._realm.cache.answers.answer_many(requests, run, ttl=self._ttl)
+            with by(self._door):
+                values: list[Vector] = self._realm.cache.answers.answer_many(requests, run, ttl=self._ttl)
         except MMCacheError as error:
             if ran - own.keys():
                 raise  # the model's own

@@ -14,6 +14,7 @@ from haystack import component, default_from_dict
 from haystack.core.serialization import component_to_dict
 
 from mmcache.cache import Cache
+from mmcache.integrations.framework.ways import by
 from mmcache.integrations.haystack.config import CacheConfig
 from mmcache.integrations.haystack.door import TENANT, Door, NotStored, aside, digest_key, off_loop
 from mmcache.integrations.haystack.freezing import unused
@@ -150,7 +151,8 @@ class Batch:
         known = [one for one in wanted if one is not None]
         values: dict[Key, Any] = {}
         try:
-            found = self._cache.answers.answer_many(known, self._compute, ttl=ttl)
+            with by("haystack"):
+                found = self._cache.answers.answer_many(known, self._compute, ttl=ttl)
             values = dict(zip([one.key for one in known], found, strict=True))
         except MMCacheError as error:
             self._cache.events.emit(Failed("haystack", f"stepping aside: {error}"))

@@ -15,6 +15,7 @@ from haystack.core.errors import SerializationError
 from mmcache.cache import Cache
 from mmcache.fill import in_thread
 from mmcache.forks import Lock
+from mmcache.integrations.framework.ways import by
 from mmcache.integrations.haystack.config import CacheConfig, Lease
 from mmcache.integrations.haystack.signing import Signed
 from mmcache.keys.framing import DIGEST_BYTES, framed
@@ -175,7 +176,8 @@ class Door:
             return aside(cache, error, compute), False
         outcome = Outcome(compute)
         try:
-            value = cache.get_or_compute(key, outcome, ttl=self.ttl)
+            with by("haystack"):
+                value = cache.get_or_compute(key, outcome, ttl=self.ttl)
         except MMCacheError as error:
             if outcome.ran:
                 return outcome.result(), False

@@ -16,6 +16,7 @@ from mmcache.forks import Lock
 from mmcache.integrations.framework.held import erase
 from mmcache.integrations.framework.realm import Realm, TenantOption
 from mmcache.integrations.framework.results import UnstorableError
+from mmcache.integrations.framework.ways import by
 from mmcache.integrations.langchain.answers import answers_of, text_of
 from mmcache.integrations.langchain.asked import Pictures, by_pixels, why_not
 from mmcache.keys.content import identify
@@ -78,7 +79,8 @@ class MMCache(BaseCache):  # type: ignore[misc]
         if key is None:
             return None
         try:
-            make = self._realm.cache.answers.look_up([key])[0].make
+            with by("langchain"):
+                make = self._realm.cache.answers.look_up([key])[0].make
             if make is not None:
                 return answers_of(str(make()))
         except MMCacheError as error:

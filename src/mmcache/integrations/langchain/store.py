@@ -11,6 +11,7 @@ from mmcache.cache import Cache
 from mmcache.fill import in_thread
 from mmcache.integrations.framework.held import held
 from mmcache.integrations.framework.realm import Realm, TenantOption
+from mmcache.integrations.framework.ways import by
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.lookup import Make
 from mmcache.model.errors import MMCacheError, SettingsError
@@ -63,7 +64,8 @@ class MMCacheStore(BaseStore[str, bytes]):  # type: ignore[misc]
         if scope is None or not keys:
             return [None] * len(keys)
         try:
-            looks = self._realm.cache.answers.look_up([self._key(scope, name) for name in keys])
+            with by("langchain"):
+                looks = self._realm.cache.answers.look_up([self._key(scope, name) for name in keys])
             makes = [look.make for look in looks]
             return [None if make is None else _value(make, name) for make, name in zip(makes, keys, strict=True)]
         except MMCacheError as error:

@@ -12,6 +12,7 @@ from mmcache.cache import Cache
 from mmcache.fill import in_thread
 from mmcache.integrations.framework.held import held
 from mmcache.integrations.framework.realm import Realm, TenantOption
+from mmcache.integrations.framework.ways import by
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.model.errors import MMCacheError, SettingsError
 from mmcache.model.key import Key
@@ -70,7 +71,8 @@ class MMCacheKVStore(BaseKVStore):  # type: ignore[misc]
 
     def _read(self, key: Key) -> tuple[str, dict[str, Any]] | None:
         try:
-            text = self._realm.cache.get(key)
+            with by("llamaindex"):
+                text = self._realm.cache.get(key)
         except MMCacheError as error:
             self._realm.failed(f"not looked up: {type(error).__name__}")
             return None
