@@ -11,6 +11,8 @@ from mmcache.dashboard.steps import Tally, steps
 
 LEAST_FALL = 0.01
 """Of the hit ratio."""
+_NEARLY = 0.15
+"""Of the fall; who is not farther below the best is no part of it."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ def _fall(parts: Sequence[_Segment], asked: Window) -> tuple[Window, Window] | N
         return None
     _, high, low = best
     middle = (parts[high].ratio + parts[low].ratio) / 2
+    quiet_from = parts[high].ratio - _NEARLY * (parts[high].ratio - parts[low].ratio)
     first, last = low, low
-    while parts[first - 1].ratio < middle:
+    while parts[first - 1].ratio < quiet_from:  # it fell in several steps, for several causes
         first -= 1
     while last + 1 < len(parts) and parts[last + 1].ratio < middle and parts[last + 1].start < asked.end:
         last += 1

@@ -29,8 +29,9 @@ def test_the_fall_in_the_last_hour_is_compared_with_the_time_before_it(seed: int
     assert near(now, 100, 120)
 
 
-def test_a_fall_in_two_steps_is_one_where_the_first_is_deep() -> None:
-    before, now = dip(series([0.9] * 80 + [0.6] * 10 + [0.4] * 30), Window(60 * STEP, 120 * STEP), STEP)
+@pytest.mark.parametrize("between", [0.5, 0.6, 0.75])
+def test_a_fall_in_two_steps_is_one(between: float) -> None:
+    before, now = dip(series([0.9] * 80 + [between] * 10 + [0.4] * 30), Window(60 * STEP, 120 * STEP), STEP)
     assert near(before, 0, 80)
     assert near(now, 80, 120)
 
