@@ -152,7 +152,11 @@ def _serve(found: Configured, settings: Callable[[], Configured], page: str | No
 @contextmanager
 def _watched(cache: Cache, rules: TelemetryRules) -> Iterator[Tracer | None]:
     """Sends what the rules say; what makes spans of requests. Without a receiver nothing of it is loaded."""
+    from mmcache.server.scraped import share_out
+
     if rules.otlp is None:
+        if rules.metrics != "off":
+            share_out(cache)
         yield None
         return
     from mmcache.telemetry import instrument

@@ -7,15 +7,33 @@ import ipaddress
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from mmcache import attribution
 from mmcache.server.accounts import BOUNDS, Accounts
 from mmcache.server.exchange import Answered, Verdict
+from mmcache.telemetry.counts import counts_of
 from mmcache.telemetry.exposition import OPENMETRICS, PLAIN, render, wanted
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
+    from mmcache.tiers.hit_index import Sampled
+
+ONE_IN = 100
+"""Hits of memory that are asked by which route, and from where, they come."""
 
 _END = b"# EOF\n"
 _PASSED_ON = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
+
+
+def share_out(cache: Cache, one_in: int = ONE_IN) -> None:
+    """Let memory's hits, which it counts without a look at who asks, be shared out among routes and regions as a sample
+    of them is. For a cache that nobody traces: who does draws such a sample himself."""
+    counts = counts_of(cache)
+
+    def met(sampled: Sampled) -> None:
+        key, _, context = sampled
+        counts.met(key, context.run(attribution.current), float(one_in))
+
+    cache.answers.sample_hits(one_in, met)
 
 
 async def answer(cache: Cache, accounts: Accounts, scope: MutableMapping[str, Any]) -> Answered:

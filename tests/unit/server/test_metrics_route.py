@@ -13,8 +13,9 @@ openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
 from tests.unit.server.conftest import KEY, World  # noqa: E402
 from tests.unit.server.echo import ECHO  # noqa: E402
 
+from mmcache import Cache  # noqa: E402
 from mmcache.server.config import TelemetryRules  # noqa: E402
-from mmcache.server.scraped import local  # noqa: E402
+from mmcache.server.scraped import local, share_out  # noqa: E402
 
 TOKEN = "the admin's long token"
 ACCEPT = {"accept": "application/openmetrics-text; version=1.0.0"}
@@ -73,6 +74,24 @@ def test_a_lookup_counts_for_its_route_and_region(proxied: Callable[..., World])
     (labels,) = [labels for (name, labels), value in found.items() if name == "mmcache_lookups_total" and value]
     assert {"client_region": "eu-west", "route": ECHO, "outcome": "miss"}.items() <= dict(labels).items()
     assert not {"curl", "client", "key"} & dict(labels).keys()
+
+
+def test_hits_are_shared_out_among_routes_and_regions(proxied: Callable[..., World]) -> None:
+    with Cache(memory="16MiB") as cache:
+        share_out(cache, 1)
+        world = proxied(cache=cache, telemetry=TelemetryRules(region="eu-west"))
+        for _ in range(9):
+            world.ask()
+        found = samples(world.client.get("/metrics").text)
+    hits = {
+        labels: n
+        for (name, labels), n in found.items()
+        if name == "mmcache_lookups_total" and ("outcome", "hit") in labels
+    }
+    assert sum(hits.values()) == 8
+    for labels in hits:
+        assert {("client_region", "eu-west"), ("route", ECHO), ("tier", "memory")} <= set(labels)
+    assert found["mmcache_hit_ratio_by_client_region", (("client_region", "eu-west"),)] == 8 / 9
 
 
 @pytest.mark.parametrize(
