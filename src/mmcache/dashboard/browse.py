@@ -9,9 +9,10 @@ import numpy as np
 
 from mmcache.dashboard.asking import Question, WrongQuestionError
 from mmcache.dashboard.counting import View, parts
-from mmcache.dashboard.reading import COLUMNS, rows_of
+from mmcache.dashboard.reading import spans
 from mmcache.dashboard.rows import SpanRow
 from mmcache.dashboard.schema import CLOSED_BY
+from mmcache.dashboard.taken import LOOKUP
 from mmcache.dashboard.values import digits
 from mmcache.model.errors import DashboardError
 
@@ -43,19 +44,16 @@ def newest(view: View, asked: Question, limit: int, before: str | None = None) -
     chosen = np.flatnonzero(mask).astype(np.uint32)
     if not len(chosen) or last < first:
         return []
-    some = " AND list_contains($6, key)" if asked.keys else ""
+    since = first if asked.keys else max(first, _since(view, asked, mask, last, limit))
+    where = "start_us >= $1 AND start_us <= $2 AND (start_us < $2 OR span < $3) AND name = $4"
+    where += " AND facet IN (SELECT facet FROM chosen)" if asked.filters else ""
+    where += f" AND key IN ({', '.join(f'${at}' for at in range(5, 5 + len(asked.keys)))})" if asked.keys else ""
+    values = [since, last, span, view.known.words["name"].find(LOOKUP) or 0, *asked.keys]
     view.cursor.register("chosen", {"facet": chosen})
     try:
-        since = first if asked.keys else max(first, _since(view, asked, mask, last, limit))
-        values = [since, last, last, span, limit] + ([list(asked.keys)] if asked.keys else [])
-        rows = view.cursor.execute(
-            f"SELECT {COLUMNS} FROM spans WHERE start_us >= $1 AND start_us <= $2 AND (start_us < $3 OR span < $4)"
-            f" AND facet IN (SELECT facet FROM chosen){some} ORDER BY start_us DESC, span DESC LIMIT $5",
-            values,
-        ).fetchall()
+        return spans(view, where, "start_us DESC, span DESC", limit, values)
     finally:
         view.cursor.unregister("chosen")
-    return rows_of(view, rows)
 
 
 def _since(view: View, asked: Question, mask: Any, last_us: int, limit: int) -> int:
@@ -93,13 +91,11 @@ def spans_of_trace(view: View, trace: str) -> list[SpanRow]:
     number = digits(trace, 32)
     if not number:
         raise WrongQuestionError("a trace is 32 hex digits")
-    rows = view.cursor.execute(
-        f"SELECT {COLUMNS} FROM spans WHERE trace_hi = ? AND trace_lo = ? ORDER BY start_us, span LIMIT ?",
-        [number >> 64, number & 0xFFFFFFFFFFFFFFFF, TRACE_SPANS],
-    ).fetchall()
-    if not rows:
+    ends = [number >> 64, number & 0xFFFFFFFFFFFFFFFF]
+    found = spans(view, "trace_hi = ? AND trace_lo = ?", "start_us, span", TRACE_SPANS, ends)
+    if not found:
         raise DashboardError("no span of this trace is kept", status=404, code="unknown")
-    return rows_of(view, rows)
+    return found
 
 
 def trace(view: View, name: str) -> dict[str, Any]:

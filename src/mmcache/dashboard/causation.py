@@ -12,7 +12,7 @@ from mmcache.dashboard.asking import Question
 from mmcache.dashboard.counting import Counts, View, counted
 from mmcache.dashboard.dictionary import Facets
 from mmcache.dashboard.dips import dip
-from mmcache.dashboard.reading import COLUMNS, fields_of, rows_of
+from mmcache.dashboard.reading import fields_of, numbered
 from mmcache.dashboard.rows import (
     AXES,
     CauseRows,
@@ -24,6 +24,7 @@ from mmcache.dashboard.rows import (
     Window,
 )
 from mmcache.dashboard.steps import Tally
+from mmcache.dashboard.taken import LOOKUP
 
 POINTS = 240
 STEPS, KEYS, EXAMPLES = 60, 50, 400
@@ -54,7 +55,11 @@ class CauseReader:
         series = series[first:]  # nothing was there to fall from
         baseline, now = dip(series, asked.window, self._counts.step)
         self._baseline, self._now = self._whole(baseline), self._whole(now)
-        self._chosen = np.flatnonzero(asked.chosen(view.known)).astype(np.uint32)
+        mask = asked.chosen(view.known)
+        self._chosen = np.flatnonzero(mask).astype(np.uint32)
+        self._missed = np.flatnonzero(mask & (view.known.facets.table()[: len(mask), 1] == 0)).astype(np.uint32)
+        lookup = view.known.words["name"].find(LOOKUP) or 0
+        self._some = "facet IN (SELECT facet FROM chosen)" if asked.filters else f"name = {lookup}"
 
     def rows(self) -> CauseRows:
         """All of it."""
@@ -130,10 +135,7 @@ class CauseReader:
     def _between(self) -> tuple[str, list[Any]]:
         """Spans of both windows; `now` tells which."""
         bounds = [self._baseline.start, self._baseline.end, self._now.start, self._now.end]
-        where = (
-            "((start_us >= $1 AND start_us < $2) OR (start_us >= $3 AND start_us < $4))"
-            " AND facet IN (SELECT facet FROM chosen)"
-        )
+        where = f"((start_us >= $1 AND start_us < $2) OR (start_us >= $3 AND start_us < $4)) AND {self._some}"
         return where, [int(bound * 1e6) for bound in bounds]
 
     def _signatures(self) -> list[SignatureRow]:
@@ -194,25 +196,23 @@ class CauseReader:
 
     def _examples(self) -> list[ExampleRow]:
         bounds = [int(self._now.start * 1e6), int(self._now.end * 1e6)]
-        some = self._view.cursor.execute(
-            "SELECT min_by(rowid, start_us, 3) AS first, max_by(rowid, start_us, 2) AS last, count(*) AS n FROM spans"
-            " WHERE start_us >= $1 AND start_us < $2 AND facet IN (SELECT facet FROM chosen)"
-            " AND facet IN (SELECT id FROM facets WHERE NOT hit) GROUP BY facet, signature ORDER BY n DESC LIMIT $3",
-            [*bounds, EXAMPLES // 4],
-        ).fetchall()
+        self._view.cursor.register("missed", {"facet": self._missed})
+        try:
+            some = self._view.cursor.execute(
+                "SELECT min_by(rowid, start_us, 3), max_by(rowid, start_us, 2), count(*) AS n FROM spans"
+                " WHERE start_us >= $1 AND start_us < $2 AND facet IN (SELECT facet FROM missed)"
+                " GROUP BY facet, signature ORDER BY n DESC LIMIT $3",
+                [*bounds, EXAMPLES // 4],
+            ).fetchall()
+        finally:
+            self._view.cursor.unregister("missed")
         wanted = list({row for first, last, _ in some for row in (*first, *last)})[:EXAMPLES]
-        if not wanted:
-            return []
-        rows = self._view.cursor.execute(
-            f"SELECT {COLUMNS} FROM spans WHERE rowid IN (SELECT unnest($1::BIGINT[])) ORDER BY start_us, span",
-            [wanted],
-        ).fetchall()
         return [
             ExampleRow(
                 row.trace, row.span, row.start, row.service, row.instance, row.tenant, row.route, row.modality,
                 row.region, row.reason, row.detail, row.signature,
             )
-            for row in rows_of(self._view, rows)
+            for row in numbered(self._view, wanted, "start_us, span")
         ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ counted anew from its spans. So a count is always exactly what the spans say, un
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from mmcache.dashboard.schema import CLOSED_BY, LEVELS
@@ -15,6 +16,7 @@ GRACE = 20
 KEYS = 500
 """Hottest keys of a slice that are counted."""
 HOUR = LEVELS[-1]
+_SUMS = "sum(n), sum(weight), sum(square), sum(saved), sum(bytes)"
 
 
 class Slices:
@@ -94,11 +96,12 @@ def _from_spans(connection: Any, start: int, end: int) -> None:
         " AND facet IN (SELECT id FROM facets WHERE lookup) GROUP BY slot, facet ORDER BY slot",
         between,
     )
-    connection.execute(
-        f"INSERT INTO rollup_{CLOSED_BY} SELECT $1, facet, sum(n), sum(weight), sum(square), sum(saved), sum(bytes)"
-        f" FROM rollup_{fine} WHERE start >= $1 AND start < $2 GROUP BY facet",
-        [start, end],
-    )
+    for finer, level in pairwise(LEVELS[:-1]):
+        connection.execute(
+            f"INSERT INTO rollup_{level} SELECT start // {level} * {level} AS slot, facet, {_SUMS}"
+            f" FROM rollup_{finer} WHERE start >= $1 AND start < $2 GROUP BY slot, facet ORDER BY slot",
+            [start, end],
+        )
     connection.execute(
         f"INSERT INTO keys_{CLOSED_BY}"
         " WITH counted AS (SELECT key, facet, count(*) AS n, sum(weight) AS weight FROM spans"
@@ -112,7 +115,7 @@ def _from_spans(connection: Any, start: int, end: int) -> None:
 
 def _from_slices(connection: Any, start: int, end: int) -> None:
     connection.execute(
-        f"INSERT INTO rollup_{HOUR} SELECT $1, facet, sum(n), sum(weight), sum(square), sum(saved), sum(bytes)"
+        f"INSERT INTO rollup_{HOUR} SELECT $1, facet, {_SUMS}"
         f" FROM rollup_{CLOSED_BY} WHERE start >= $1 AND start < $2 GROUP BY facet",
         [start, end],
     )

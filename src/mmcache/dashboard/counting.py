@@ -19,7 +19,7 @@ _OF_SPAN = {
     "n": "count(*)", "weight": "sum(weight)", "square": "sum(weight * weight)",
     "saved": "sum(weight * saved_ms / 1000)", "bytes": "sum(weight * bytes)",
 }  # fmt: skip
-FINE, MIDDLE, HOUR = LEVELS
+FINE, HOUR = LEVELS[0], LEVELS[-1]
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,21 @@ def parts(view: View, asked: Question, step: int, start: int, end: int) -> list[
 
     hours = clip(view.slices.edge(HOUR, start, end)) if step % HOUR == 0 else start
     closed = max(hours, clip(view.slices.edge(CLOSED_BY, hours, end)))
-    middle = FINE if step % MIDDLE else MIDDLE
-    found = [(str(HOUR), start, hours), (str(middle), hours, closed), ("spans", closed, end)]
+    found = [(str(HOUR), start, hours), (_source(min(step, CLOSED_BY)), hours, closed), ("spans", closed, end)]
     return [part for part in found if part[1] < part[2]]
 
 
+def _source(step: int) -> str:
+    """The coarsest counts that a step is a multiple of, or `spans`."""
+    return next((str(level) for level in reversed(LEVELS) if step % level == 0), "spans")
+
+
 def _kept(view: View, step: int, asked: Question) -> bool:
-    """Whether what a step is counted from is there since the window's start: finer counts go earlier."""
-    if asked.keys or step % HOUR == 0:
+    """Whether what a step is counted from is there since the window's start: finer counts go earlier than others."""
+    name = _source(step)
+    if asked.keys or name == str(HOUR):
         return True
-    name = "spans" if step % FINE else str(FINE if step % MIDDLE else MIDDLE)
-    wider = {"spans": FINE, str(FINE): MIDDLE, str(MIDDLE): HOUR}[name]
+    wider = next(level for level in LEVELS if name == "spans" or level > int(name))
     floor, older = view.floors.get(name, 0), view.floors.get(str(wider), 0)
     return not older or not floor or asked.window.start >= floor or floor - older < wider
 
@@ -135,13 +139,13 @@ def _read(
         found: dict[str, Any] = view.cursor.execute(query, [start, step, first, last]).fetchnumpy()
         return found
     sums = ", ".join(f"{_OF_SPAN[cell]} AS {cell}" for cell in cells)
-    some = " AND list_contains($5, key)" if asked.keys else ""
+    some = f" AND key IN ({', '.join(f'${at}' for at in range(5, 5 + len(asked.keys)))})" if asked.keys else ""
     query = (
         f"SELECT (start_us - $1) // $2 AS slot, facet, {sums} FROM spans"
         f" WHERE start_us >= $3 AND start_us < $4{some} GROUP BY slot, facet"
     )
     values: list[Any] = [start * million, step * million, first * million, last * million]
-    found = view.cursor.execute(query, values + ([list(asked.keys)] if asked.keys else [])).fetchnumpy()
+    found = view.cursor.execute(query, [*values, *asked.keys]).fetchnumpy()
     return found
 
 

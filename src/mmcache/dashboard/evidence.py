@@ -11,7 +11,7 @@ from mmcache.dashboard import browse
 from mmcache.dashboard.asking import WrongQuestionError
 from mmcache.dashboard.counting import View
 from mmcache.dashboard.dictionary import Facets
-from mmcache.dashboard.reading import COLUMNS, fields_of, rows_of
+from mmcache.dashboard.reading import fields_of, spans
 from mmcache.dashboard.rows import ExplainRows, InstanceRow, SignatureRow, SpanRow, Window
 from mmcache.dashboard.taken import LOOKUP
 from mmcache.dashboard.values import digits
@@ -26,14 +26,14 @@ def of_span(view: View, trace: str, name: str) -> ExplainRows:
     """About one span. Raises `DashboardError` (404)."""
     if not digits(name, 16):
         raise WrongQuestionError("a span is 16 hex digits")
-    spans = browse.spans_of_trace(view, trace)
-    span = next((one for one in spans if one.span == name), None)
+    whole = browse.spans_of_trace(view, trace)
+    span = next((one for one in whole if one.span == name), None)
     if span is None:
         raise DashboardError("no such span is kept", status=404, code="unknown")
     window = Window(span.start - BEFORE, span.start + AFTER)
     return ExplainRows(
         span,
-        spans,
+        whole,
         _same(view, span, "start_us < $1", "DESC", EARLIER),
         _same(view, span, "start_us > $1", "ASC", LATER),
         window,
@@ -44,20 +44,16 @@ def of_span(view: View, trace: str, name: str) -> ExplainRows:
 
 def _same(view: View, span: SpanRow, when: str, order: str, most: int) -> Sequence[SpanRow]:
     """Lookups and puts of the same content. The texts are ours."""
-    words = [view.known.words["name"].find(name) for name in (LOOKUP, "cache.put")]
-    values: list[Any] = [round(span.start * 1e6), [word for word in words if word is not None], most]
+    words = [view.known.words["name"].find(name) or 0 for name in (LOOKUP, "cache.put")]
+    values: list[Any] = [round(span.start * 1e6), *words]
     if content := digits(span.content_id, 32):
         same, values = "content_hi = $4 AND content_lo = $5", [*values, content >> 64, content & 0xFFFFFFFFFFFFFFFF]
     elif key := digits(span.key, 16):
         same, values = "key = $4", [*values, key]
     else:
         return ()
-    rows = view.cursor.execute(
-        f"SELECT {COLUMNS} FROM spans WHERE {same} AND {when} AND list_contains($2, name)"
-        f" ORDER BY start_us {order}, span LIMIT $3",
-        values,
-    ).fetchall()
-    return [row for row in rows_of(view, rows) if row.span != span.span]
+    found = spans(view, f"{same} AND {when} AND name IN ($2, $3)", f"start_us {order}, span", most, values)
+    return [row for row in found if row.span != span.span]
 
 
 def _spread(view: View, span: SpanRow, window: Window) -> Sequence[InstanceRow]:

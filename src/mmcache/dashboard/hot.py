@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from mmcache.dashboard.asking import Question
-from mmcache.dashboard.counting import HOUR, MIDDLE, View, parts, step_of
+from mmcache.dashboard.counting import HOUR, View, parts, step_of
 from mmcache.dashboard.dictionary import Facets
+from mmcache.dashboard.schema import CLOSED_BY
 
 _MILLION = 1_000_000
 
 
 def keys(view: View, asked: Question, top: int, points: int) -> dict[str, Any]:
-    """Which they are is read from the slices' hottest; how often each was asked for, from its spans while they last."""
+    """Steps of 5 minutes or more count the 500 hottest keys of each slice, which are kept; shorter ones count spans."""
     step = step_of(asked.window.seconds, points)
     start, end = int(asked.window.start // step) * step, int(-(-asked.window.end // step)) * step
     cursor, slots = view.cursor, (end - start) // step
@@ -22,8 +23,7 @@ def keys(view: View, asked: Question, top: int, points: int) -> dict[str, Any]:
     try:
         wanted = _hottest(view, asked, start, end, top)
         cursor.register("wanted", {"key": np.array(wanted, np.uint64)})
-        gone = start < view.floors.get("spans", 0)
-        source = _kept(view, asked, step, start, end) if gone else _spans(start, end)
+        source = _kept(view, asked, step, start, end) if step % CLOSED_BY == 0 else _spans(start, end)
         found = cursor.execute(
             f"SELECT key, (start - {start}) // {step} AS slot, facet, sum(weight) AS weight FROM ({source})"
             " WHERE key IN (SELECT key FROM wanted) AND facet IN (SELECT facet FROM chosen)"
@@ -63,7 +63,7 @@ def _hottest(view: View, asked: Question, start: int, end: int, top: int) -> lis
     if asked.keys:
         return list(asked.keys)[:top]
     rows = view.cursor.execute(
-        f"SELECT key FROM ({_kept(view, asked, HOUR if end - start > 4 * HOUR else MIDDLE, start, end)})"
+        f"SELECT key FROM ({_kept(view, asked, HOUR if end - start > 4 * HOUR else CLOSED_BY, start, end)})"
         " WHERE facet IN (SELECT facet FROM chosen) GROUP BY key ORDER BY sum(weight) DESC, key LIMIT ?",
         [top],
     ).fetchall()
@@ -72,7 +72,7 @@ def _hottest(view: View, asked: Question, start: int, end: int, top: int) -> lis
 
 def _kept(view: View, asked: Question, step: int, start: int, end: int) -> str:
     """Numbers only: there is no text of anybody in it."""
-    width = HOUR if step % HOUR == 0 else MIDDLE
+    width = HOUR if step % HOUR == 0 else CLOSED_BY
     first, last = start // width * width, -(-end // width) * width
     sources = [
         _spans(start, end)

@@ -26,6 +26,21 @@ _ATTRIBUTES = {
 """Columns, and the attributes that they were."""
 
 
+def spans(view: View, where: str, order: str, most: int, values: Sequence[Any]) -> list[SpanRow]:
+    """Spans in an order. The texts are ours; values are bound. First which, by few columns, then all columns of those:
+    so that not every column is read of what is not shown."""
+    found = view.cursor.execute(f"SELECT rowid FROM spans WHERE {where} ORDER BY {order} LIMIT {int(most)}", values)
+    return numbered(view, [row for (row,) in found.fetchall()], order)
+
+
+def numbered(view: View, rows: Sequence[int], order: str) -> list[SpanRow]:
+    """Spans of these rows."""
+    if not rows:
+        return []
+    query = f"SELECT {COLUMNS} FROM spans WHERE rowid IN (SELECT unnest($1::BIGINT[])) ORDER BY {order}"
+    return rows_of(view, view.cursor.execute(query, [list(rows)]).fetchall())
+
+
 def rows_of(view: View, found: Sequence[Sequence[Any]]) -> list[SpanRow]:
     """Of what a query for `COLUMNS` found."""
     return [_row(view.known, cells) for cells in found]

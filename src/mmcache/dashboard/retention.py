@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from mmcache.dashboard.closing import Slices, close
-from mmcache.dashboard.schema import CLOSED_BY, LEVELS
+from mmcache.dashboard.schema import CLOSED_BY, KEY_LEVELS, LEVELS
 
 FULL = 1.0
 LEFT = 0.85
@@ -84,7 +84,7 @@ def _oldest(connection: Any, share: float, slices: Slices) -> int | None:
 
 def _rollups(connection: Any, limit: int) -> None:
     """Counts take a quarter of the room at most."""
-    names = [f"rollup_{level}" for level in LEVELS] + [f"keys_{level}" for level in LEVELS[1:]] + ["points"]
+    names = [f"rollup_{level}" for level in LEVELS] + [f"keys_{level}" for level in KEY_LEVELS] + ["points"]
     most = limit // 4 // len(names) // ROLLUP_BYTES
     for name in names:
         (rows,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()

@@ -17,10 +17,12 @@ from mmcache.model.errors import DashboardError, FormatVersionError
 
 VERSION = 1
 MAGIC = b"DUCK"
-LEVELS = (10, 300, 3600)
+LEVELS = (10, 60, 300, 3600)
 """Seconds of a rollup's slices."""
 CLOSED_BY = 300
 """Slices are closed by so many seconds."""
+KEY_LEVELS = (300, 3600)
+"""Of which the hottest keys are kept."""
 
 _SPAN = """
     trace_hi UBIGINT, trace_lo UBIGINT, span UBIGINT, parent UBIGINT, start_us BIGINT, duration_us UINTEGER,
@@ -39,7 +41,7 @@ TABLES = {
     "spans": _SPAN,
     "unclosed": "width INTEGER, start BIGINT",
     **{f"rollup_{level}": _ROLLUP for level in LEVELS},
-    **{f"keys_{level}": "start BIGINT, key UBIGINT, facet UINTEGER, n UINTEGER, weight DOUBLE" for level in LEVELS[1:]},
+    **{f"keys_{level}": "start BIGINT, key UBIGINT, facet UINTEGER, n UINTEGER, weight DOUBLE" for level in KEY_LEVELS},
     "series": "id UINTEGER, name VARCHAR, service VARCHAR, instance VARCHAR, labels VARCHAR, delta BOOLEAN",
     "points": "start BIGINT, series UINTEGER, value DOUBLE",
 }
