@@ -38,6 +38,7 @@ class Load:
         self.marks: Marks | None = None
         self.hot: list[str] = []
         self.watcher: Watcher | None = None
+        self.connection: socket.socket | None = None
 
     def key(self, number: int) -> Key:
         """Beyond `--stored`: one that nobody stored."""
@@ -77,10 +78,24 @@ class Load:
 
     def talk(self, port: str, count: str, words: str = "*1\\r\\n$4\\r\\nPING\\r\\n") -> None:
         """That many requests to a server, each of which waits for the answer."""
-        with socket.create_connection(("127.0.0.1", int(port))) as connection:
+        self.dial(port)
+        assert self.connection is not None
+        with self.connection as connection:
             for _ in range(int(count)):
                 connection.sendall(words.encode().decode("unicode_escape").encode())
                 connection.recv(100)
+
+    def dial(self, port: str) -> None:
+        """Connect to a server of this machine."""
+        self.connection = socket.create_connection(("127.0.0.1", int(port)))
+
+    def exchange(self, count: str) -> None:
+        """That many requests over it, by `write` and `read`, as TLS does."""
+        assert self.connection is not None
+        descriptor = self.connection.fileno()
+        for _ in range(int(count)):
+            os.write(descriptor, b"\x17\x03\x03")
+            os.read(descriptor, 100)
 
     def listen(self) -> str:
         """Take marks: where."""
@@ -134,7 +149,21 @@ def main() -> None:
     load = Load(parser.parse_args().stored)
     commands: dict[str, Callable[..., object]] = {
         name: getattr(load, name)
-        for name in ("names", "read", "each", "get", "fork", "talk", "listen", "heard", "watch", "unwatch", "load")
+        for name in (
+            "names",
+            "read",
+            "each",
+            "get",
+            "fork",
+            "talk",
+            "dial",
+            "exchange",
+            "listen",
+            "heard",
+            "watch",
+            "unwatch",
+            "load",
+        )
     }
     print(json.dumps({"pid": os.getpid(), "path": str(Path(__file__))}), flush=True)
     for line in sys.stdin:

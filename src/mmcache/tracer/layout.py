@@ -54,7 +54,7 @@ class SocketTimes:
 
     descriptor: int
     peer: str
-    """`host:port`, a path, or empty where the connection is closed meanwhile."""
+    """`host:port`, a path, or empty where the connection was closed before it was looked at."""
     count: int
     mean: float
     """Seconds from a request to the first bytes after it."""

@@ -61,6 +61,7 @@ class Trace:
         self._hear, self._shared = hear, shared
         self._process = Traced(pid)
         self._loaded: Loaded | None = None
+        self._peers: dict[int, str] = {}
         try:
             path, probe, semaphore = self._process.index()
             if not btf.exists():
@@ -130,14 +131,14 @@ class Trace:
     def sockets(self) -> list[SocketTimes]:
         """Connections that were timed, the busiest first."""
         self._list_sockets()
-        peers = self._process.peers()
+        self._peers |= self._process.peers()  # also of those that are closed meanwhile
         found = []
         for raw, times in zip(*self._kernel.read("sockets", SOCKET_TIMES), strict=True):
             descriptor, count = int.from_bytes(raw.tobytes(), "little"), int(times["count"])
             half = int(np.searchsorted(np.cumsum(times["log2"]), max(1, count) / 2))
             found.append(
                 SocketTimes(
-                    descriptor, peers.get(descriptor, ""), count, int(times["sum"]) / max(1, count) / 1e9,
+                    descriptor, self._peers.get(descriptor, ""), count, int(times["sum"]) / max(1, count) / 1e9,
                     int(times["max"]) / 1e9, 2.0 ** (half + 1) / 1e6,
                 )
             )  # fmt: skip
