@@ -117,7 +117,7 @@ class Sampler(Watcher):
             while looks and now - looks[0][1] >= SECOND_NS:
                 counts[looks.popleft()[0]] -= 1
             if not hits or now - hits[-1][0] >= _STATS_NS:
-                hits.append((now, self.cache.stats().tiers["memory"].hits))
+                hits.append((now, self.cache.stats().hits))
             while now - hits[0][0] > SECOND_NS + _STATS_NS:
                 hits.popleft()
             reads = (hits[-1][1] - hits[0][1]) * SECOND_NS / max(SECOND_NS, hits[-1][0] - hits[0][0])

@@ -106,17 +106,20 @@ class Traced:
                     fields = line.split()
                     if fields[3] != "0A":  # LISTEN
                         ends[fields[9]] = _address(family, fields[2])
-            for descriptor in os.listdir(self._place / "fd"):
-                with suppress(OSError):
-                    where = os.readlink(self._place / "fd" / descriptor)
-                    if where.startswith("socket:["):
-                        found[int(descriptor)] = ends.get(where[8:-1], "a local socket")
+            for descriptor, where in self._descriptors():
+                if where.startswith("socket:["):
+                    found[descriptor] = ends.get(where[8:-1], "a local socket")
         return found
+
+    def _descriptors(self) -> Iterator[tuple[int, str]]:
+        for one in os.listdir(self._place / "fd"):
+            with suppress(OSError):  # closed meanwhile
+                yield int(one), os.readlink(self._place / "fd" / one)
 
     def marks_path(self) -> Path | None:
         """Where it listens for marks (see `feedback.Marks`), as this process reaches it; None where it does not."""
         with suppress(OSError):
-            held = {os.readlink(self._place / "fd" / one) for one in os.listdir(self._place / "fd")}
+            held = {where for _, where in self._descriptors()}
             for line in (self._place / "net" / "unix").read_text().splitlines()[1:]:
                 fields = line.split(maxsplit=7)
                 if len(fields) == 8 and fields[7].endswith(".mmcache-marks") and f"socket:[{fields[6]}]" in held:
