@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class FakeApi:
         self.answers: dict[str, Callable[[Query], Any]] = {}
         """By first part of the path (`ratio`, `traces`): replaces what `incident` says. An int is an error's status."""
         self.asked: list[tuple[str, Query]] = []
+        self.connections: set[socket.socket] = set()
         self.watchers: list[queue.Queue[str | None]] = []
         self.gates: dict[str, threading.Event] = {}
         """An answer waits for its gate."""
@@ -47,6 +49,15 @@ class FakeApi:
 class Handler(BaseHTTPRequestHandler):
     api: FakeApi
     protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.api.connections.add(self.connection)
+
+    def finish(self) -> None:
+        self.api.connections.discard(self.connection)
+        with suppress(OSError):
+            super().finish()
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -124,3 +135,6 @@ def serving(api: FakeApi, port: int = 0) -> Iterator[FakeApi]:
             watcher.put(None)
         server.shutdown()
         server.server_close()
+        for connection in list(api.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)

@@ -87,7 +87,7 @@ def test_a_custom_time(api: FakeApi, open_page: OpenPage) -> None:
     page.get_by_label("To", exact=True).fill("2026-03-15T02:30:00")
     page.keyboard.press("Enter")
     until(page, lambda: float(says(page, "from") or 0) == incident.BEGIN + 3600, "two o'clock")
-    expect(page.locator("header .segmented")).to_contain_text("15 Mar, 02:00–02:30")
+    expect(page.get_by_role("group", name="Time range")).to_contain_text("15 Mar, 02:00–02:30")
 
 
 def moved_to_now(api: FakeApi) -> None:
