@@ -8,12 +8,16 @@ from typing import Any
 
 from opentelemetry.trace import Span, Tracer, TracerProvider
 
+from mmcache.telemetry.ended import Ended
+
 
 class Switched(TracerProvider):  # type: ignore[misc]
     """Passes on to `now`, also for tracers that were had before it was set."""
 
     def __init__(self, now: TracerProvider) -> None:
         self.now = now
+        self.ended: Ended | None = None
+        """The shorter way for what has ended, where there is one."""
 
     def get_tracer(self, *arguments: Any, **options: Any) -> Tracer:
         """See `TracerProvider`."""

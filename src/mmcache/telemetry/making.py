@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Measured = Callable[[str, str, float, float, Context], object]
 """(`lookup` or `compute`, outcome, seconds, weight, context with its span: for exemplars)."""
 
+Ending = Callable[[str, Context, Attributes, int, int], trace.Span]
+"""See `ended.Ended`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -63,6 +66,16 @@ class Making:
     def rebind(self, tracer_provider: TracerProvider | None) -> None:
         """By another provider from now on."""
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        self._provider = tracer_provider
+
+    def _ended(self, name: str, context: Context, told: Attributes, began: int, ended: int) -> trace.Span:
+        """A span of what has ended; by a provider of ours in a shorter way."""
+        shorter: Ending | None = getattr(self._provider, "ended", None)
+        if shorter is not None:
+            return shorter(name, context, told, began, ended)
+        span = self._tracer.start_span(name, context, attributes=told, start_time=began)
+        span.end(ended)
+        return span
 
     def make(self, call: Call) -> Parent:
         """A span for each lookup; under which belongs what follows from them. Several without a parent get one, so that
@@ -70,9 +83,7 @@ class Making:
         under = call.parent
         if not under.span_id and len(call.seen) > 1:
             told: Attributes = {"cache.count": len(call.seen), WEIGHT: under.weight}
-            span = self._tracer.start_span("cache.batch", under.context, attributes=told, start_time=call.began)
-            span.end(call.ended)
-            under = under.above(span)
+            under = under.above(self._ended("cache.batch", under.context, told, call.began, call.ended))
         by, last = asked(call.by), under
         if call.parent.span_id:
             by["cache.upstream.span_id"] = call.parent.span_id
@@ -81,9 +92,7 @@ class Making:
             weight = under.weight * stands_for
             told = self._describing.lookup(one, call.strategy) | by
             told[WEIGHT] = weight
-            span = self._tracer.start_span("cache.lookup", under.context, attributes=told, start_time=call.began)
-            span.end(call.ended)
-            last = under.above(span)
+            last = under.above(self._ended("cache.lookup", under.context, told, call.began, call.ended))
             if self._measured is not None and seconds > 0:
                 self._measured("lookup", one.outcome, seconds / len(call.seen), weight, last.context)
         return last if under is call.parent else under
@@ -91,7 +100,7 @@ class Making:
     def one(self, name: str, told: Attributes, parent: Parent, began: int, ended: int) -> None:
         """A span of something that has ended; times in Unix nanoseconds."""
         told |= {WEIGHT: parent.weight}
-        self._tracer.start_span(name, parent.context, attributes=told, start_time=began).end(ended)
+        self._ended(name, parent.context, told, began, ended)
 
     def computing(self, parent: Parent, told: Attributes, failed: Callable[[Exception], None]) -> Computing:
         """Around a computation."""

@@ -67,27 +67,31 @@ class Providers:
         except ImportError as error:
             raise SettingsError(f"telemetry by OTLP needs pip install 'mmcache[otel]': {error}") from error
         self.switched = Switched(self._tracer)
+        self.switched.ended = self._ended
         """The tracer provider, through forks."""
 
     def _open(self) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+        from mmcache.telemetry.ended import Ended
         from mmcache.telemetry.quiet import QuietMetrics, QuietSpans, Sending
+        from mmcache.telemetry.wire_exporter import WireSpanExporter
 
         told, address, headers = resource(self._settings), self._settings.otlp, dict(self._settings.headers or {})
         assert address is not None
         address, patience = address.rstrip("/"), self._settings.timeout_seconds
         self.sending: Sending = Sending()
-        spans = OTLPSpanExporter(endpoint=f"{address}/v1/traces", headers=headers, timeout=patience)
+        spans = WireSpanExporter(endpoint=f"{address}/v1/traces", headers=headers, timeout=patience)
         metrics = OTLPMetricExporter(endpoint=f"{address}/v1/metrics", headers=headers, timeout=patience)
         self._tracer: TracerProvider = TracerProvider(resource=told, sampler=ALWAYS_ON, shutdown_on_exit=False)
-        self._tracer.add_span_processor(BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH))
+        processor = BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH)
+        self._tracer.add_span_processor(processor)
+        self._ended = Ended(self._tracer, processor)
         reader = PeriodicExportingMetricReader(
             QuietMetrics(metrics, self.sending), self._settings.interval * 1000, patience * 1000
         )
@@ -101,7 +105,7 @@ class Providers:
         """Begin anew, after `abandon`."""
         within(0.0, self._tracer.shutdown, self.meter.shutdown)
         self._open()
-        self.switched.now = self._tracer
+        self.switched.now, self.switched.ended = self._tracer, self._ended
 
     def close(self, seconds: float) -> bool:
         """Send what is left, for at most so long; whether it ended in time."""

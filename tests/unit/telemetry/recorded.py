@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,6 +15,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from mmcache.telemetry.ended import Ended
+from mmcache.telemetry.forked import Switched
 from mmcache.telemetry.spans import Spans
 
 ALL = 1e9
@@ -24,12 +26,18 @@ ALL = 1e9
 class Recorded:
     """`cache` observed; the spans that were made of it."""
 
+    shorter: ClassVar[bool] = True
+    """Whether what has ended is made without the SDK's own way."""
+
     def __init__(self, cache: Cache, sample: float = 1.0, per_second: float = ALL, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        processor = SimpleSpanProcessor(self.exporter)
+        self.provider.add_span_processor(processor)
+        used = Switched(self.provider)
+        used.ended = Ended(self.provider, processor) if self.shorter else None
         self.tracer = self.provider.get_tracer("a caller's")
-        self.spans = Spans(cache, self.provider, sample, spans_per_second=per_second, **options)
+        self.spans = Spans(cache, used, sample, spans_per_second=per_second, **options)
 
     def all(self, name: str | None = None) -> list[ReadableSpan]:
         """Of that name, in the order in which they ended."""

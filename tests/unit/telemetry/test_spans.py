@@ -17,6 +17,11 @@ from mmcache.model.event import Failed
 from mmcache.testing import FakeClock
 
 
+@pytest.fixture(autouse=True, params=[True, False], ids=["shorter", "the SDK's"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recorded, "shorter", request.param)
+
+
 def encoder(cache: Cache, model: Any = len, version: str = "encoder-1", **options: Any) -> Any:
     return cache.wrap(model, modality="text", signature=version, guard=False, **options)
 
@@ -219,8 +224,10 @@ def test_a_tracer_that_fails_fails_nobody() -> None:
         def start_span(self, *arguments: Any, **options: Any) -> Any:
             raise RuntimeError("no tracer today")
 
+        ended = start_span
+
     with Cache() as cache, Recorded(cache) as recorded:
-        recorded.spans._making._tracer = Broken()
+        recorded.spans._making._tracer = recorded.spans._making._provider = Broken()
         encode = encoder(cache)
         assert [encode("a cat"), encode("a cat"), cache.peek(encode.key("a cat"))] == [5, 5, 5]
         cache.invalidate(encode.key("a cat"))
