@@ -1,0 +1,1 @@
+"""`prefetch`: what is computed before it is asked for, and when to stop doing so."""
