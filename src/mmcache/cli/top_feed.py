@@ -95,6 +95,7 @@ class Cause(msgspec.Struct):
     text: str
     share: float
     misses: float = 0.0
+    since: float | None = None
 
 
 class Causes(msgspec.Struct):

@@ -228,7 +228,9 @@ def _causes(look: Look, snapshot: Snapshot, width: int) -> Part:
         return [_said("why  nothing fell", "bold")]
     lines = [_said("why the hit ratio fell", "bold")]
     for one in causes:
-        told = wrap(named(one.text, 2000), max(20, width - _SHARE), max_lines=look.lines, placeholder=" …")
+        since = f"since {clock(one.since)}, " if one.since is not None else ""
+        words = f"{since}{count(one.misses)} more misses: " if one.misses > 0 else ""
+        told = wrap(words + named(one.text, 2000), max(20, width - _SHARE), max_lines=look.lines, placeholder=" …")
         for at, words in enumerate(told):
             line = Text(f"{percent(one.share) if not at else '':>{_SHARE - 1}} ", style="bold yellow")
             line.append(words, style="")

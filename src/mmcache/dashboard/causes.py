@@ -188,19 +188,32 @@ class _Finder:
             if inside(where, one) and one.reason in reasons and (since is None or one.start >= since)
             and (swapped is None or not one.signature or one.signature == swapped.now.signature)
         ]  # fmt: skip
-        facts = Facts(
-            where=where, share=float(amount / self._down), misses=more, since=since,
-            seconds=(self._rows.baseline.seconds, self._rows.now.seconds),
-            lookups=(float(old.lookups), float(new.lookups)),
-            missed=(float(_miss(old)), float(_miss(new))),
-            matched=(sum(float(old.of(r)) for r in reasons), sum(float(new.of(r)) for r in reasons)),
-            detail=next((one.detail for one in examples if one.detail), ""),
-            keys=tuple(one for one in self._rows.keys if inside(where, one)),
-            swap=swapped,
-        )  # fmt: skip
-        moves = () if swapped is None else swapped.moved
         share = float(amount / self._down)
-        return Cause(kind, tell(kind, facts), amount, share, more, since, where, tuple(examples[:MOST_EXAMPLES]), moves)
+        facts = self._facts(where, share, since, reasons, volume=kind in (FLOOD, LULL))
+        detail = next((one.detail for one in examples if one.detail), "")
+        text = tell(kind, replace(facts, detail=detail, swap=swapped))
+        moves = () if swapped is None else swapped.moved
+        return Cause(kind, text, amount, share, more, since, where, tuple(examples[:MOST_EXAMPLES]), moves)
+
+    def _facts(self, where: Where, share: float, since: float | None, reasons: Iterable[str], volume: bool) -> Facts:
+        both = [_sum(self._held, side, where) for side in (0, 1)]
+        whole = [float(one.lookups) or 1.0 for one in both]
+        before, now = self._rows.baseline.seconds, self._rows.now.seconds
+        lookups = [float(one.lookups) for one in both]
+        if volume and since is not None and self._rows.now.start < since < self._rows.now.end:  # it began later
+            usual = lookups[0] / before if before else 0.0
+            lookups[1] -= usual * (since - self._rows.now.start)
+            now = self._rows.now.end - since
+        keys = [one for one in self._rows.keys if inside(where, one)]
+        return Facts(
+            where=where, share=share, seconds=(before, now), lookups=(lookups[0], lookups[1]),
+            missed=(float(_miss(both[0])) / whole[0], float(_miss(both[1])) / whole[1]),
+            matched=(
+                sum(float(both[0].of(one)) for one in reasons) / whole[0],
+                sum(float(both[1].of(one)) for one in reasons) / whole[1],
+            ),
+            recorded=sum(one.lookups for one in keys) / self._rows.weight, keys=sum(one.keys for one in keys),
+        )  # fmt: skip
 
     def _since(self, kind: str, where: Where) -> float | None:
         """Start of the step in which it left the baseline."""

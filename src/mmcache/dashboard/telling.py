@@ -40,10 +40,9 @@ def percent(share: float) -> str:
 
 
 def pace(per_second: float) -> str:
-    """`41 a second`, `3 a minute`."""
-    if per_second >= 1:
-        return f"{per_second:.0f} a second" if per_second >= 10 else f"{per_second:.1f} a second"
-    return f"{60 * per_second:.1f} a minute"
+    """`41 a second`, `3.0 a minute`."""
+    number, unit = (per_second, "second") if per_second >= 1 else (60 * per_second, "minute")
+    return f"{number:.0f} a {unit}" if number >= 10 else f"{number:.1f} a {unit}"
 
 
 def ago(seconds: float) -> str:

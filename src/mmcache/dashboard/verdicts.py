@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from mmcache.dashboard.rows import KeyRow
 from mmcache.dashboard.swap import Swap
-from mmcache.dashboard.telling import Where, clock, count, named, pace, percent, place
+from mmcache.dashboard.telling import Where, named, pace, percent, place
+
+_NEARLY_ALL = 0.8
 
 
 @dataclass(frozen=True)
@@ -16,86 +17,78 @@ class Facts:
 
     where: Where
     share: float
-    misses: float = 0.0
-    since: float | None = None
     seconds: tuple[float, float] = (1.0, 1.0)
+    """Of the windows; of the second, since it began."""
     lookups: tuple[float, float] = (0.0, 0.0)
+    """There, in these."""
     missed: tuple[float, float] = (0.0, 0.0)
+    """Shares of the lookups there, in the whole windows."""
     matched: tuple[float, float] = (0.0, 0.0)
-    """Misses for its own reason."""
+    """Those of its own reason."""
     detail: str = ""
     """Any one's."""
-    keys: Sequence[KeyRow] = ()
+    recorded: float = 0.0
+    """Lookups that `keys` were counted of."""
+    keys: float = 0.0
+    """Different ones among them."""
     swap: Swap | None = None
     others: bool = False
     """Other causes were found."""
 
     @property
-    def there(self) -> str:
-        """Where, and since when."""
-        return place(self.where) + (f", since {clock(self.since)}" if self.since is not None else "")
+    def at(self) -> str:
+        """` at instance b, route /c`, or ` everywhere`."""
+        return f" at {place(self.where)}" if self.where else " everywhere"
 
     @property
-    def cost(self) -> str:
-        """`812 more misses, 58 % of the fall.`"""
-        return f"{count(self.misses)} more misses, {percent(self.share)} of the fall."
-
-    @property
-    def of_lookups(self) -> str:
-        """`31 % of lookups there, 2 % before`."""
-        before, now = (part / all_ if all_ else 0.0 for part, all_ in zip(self.matched, self.lookups, strict=True))
-        return f"{percent(now)} of lookups there, {percent(before)} before"
+    def paces(self) -> str:
+        """`4.5 a second, 24 a minute before`."""
+        before, now = (
+            count / length if length > 0 else 0.0 for count, length in zip(self.lookups, self.seconds, strict=True)
+        )
+        return f"{pace(now)}, {pace(before)} before"
 
 
 def _signature(facts: Facts) -> str:
     swap = facts.swap
     if swap is None or not swap.moved:
-        return (
-            f"Stored for another signature ({facts.there}): {facts.of_lookups}. {facts.cost} "
-            "Open an example to see what it is stored for."
-        )
-    first = [one for one in swap.moved if not one.follows]
+        return f"Another signature{facts.at}: see in an example for which one its input is stored."
     said = "; ".join(
-        f"{named(one.component)} was {named(one.was) or '(none)'}, is {named(one.now) or '(none)'}" for one in first
+        f"{named(one.component)} was {named(one.was) or '(none)'}, is {named(one.now) or '(none)'}"
+        for one in swap.moved
+        if not one.follows
     )
     return (
-        f"Another signature ({facts.there}): {said}. What was stored for the old one is not used. {facts.cost} "
-        "If the change is meant, the misses end as results are stored anew; if not, roll it back there."
+        f"Another signature{facts.at}: {said}. If that is meant, the misses end as results are stored anew; if not, "
+        "roll it back there."
     )
 
 
 def _flood(facts: Facts) -> str:
-    before, now = (part / length if length else 0.0 for part, length in zip(facts.lookups, facts.seconds, strict=True))
-    grown = f"{now / before:.1f} times as many lookups" if before else "lookups that were not there before"
-    missed = facts.missed[1] / facts.lookups[1] if facts.lookups[1] else 0.0
-    keys, looked = sum(row.keys for row in facts.keys), sum(row.lookups for row in facts.keys)
-    inputs = f", for {count(keys)} different keys among those recorded" if keys and looked else ""
+    (old, new), (before, now) = facts.lookups, facts.seconds
+    grown = "lookups that were not there before"
+    if old and before > 0 and now > 0:
+        grown = f"{(new / now) / (old / before):.1f} times as many lookups"
+    cold = ", nearly each for another input" if facts.keys > _NEARLY_ALL * facts.recorded > 0 else ""
     return (
-        f"Other traffic ({facts.there}): {grown} ({pace(now)}, {pace(before)} before), {percent(missed)} of them "
-        f"misses{inputs}. {facts.cost} The others' hit ratio is not changed by it, unless their blocks are evicted. "
-        "Give a batch its own tenant with a quota, or let it bypass the cache."
+        f"A flood{facts.at}: {grown} ({facts.paces}), {percent(facts.missed[1])} of them misses{cold}. "
+        "Give a batch a tenant with a quota, or let it bypass the cache."
     )
 
 
 def _lull(facts: Facts) -> str:
-    before, now = (part / length if length else 0.0 for part, length in zip(facts.lookups, facts.seconds, strict=True))
-    hit = 1 - facts.missed[0] / facts.lookups[0] if facts.lookups[0] else 0.0
     return (
-        f"Traffic went away ({facts.there}): {pace(now)}, {pace(before)} before, of which {percent(hit)} hit. "
-        f"{percent(facts.share)} of the fall. The cache is as good as it was; ask who stopped sending."
+        f"Traffic went away{facts.at}: {facts.paces}, of which {percent(1 - facts.missed[0])} hit. "
+        "The cache is as good as it was; ask who stopped sending."
     )
 
 
 def _rest(facts: Facts) -> str:
     if facts.share < 0:
-        return f"Meanwhile other lookups hit more than before, which took {percent(-facts.share)} off the fall."
+        return "Other lookups hit more than before, which is taken off the fall."
     if not facts.others:
-        return "The fall is spread thinly: no reason, process, tenant or route holds an outstanding part of it."
-    return f"The rest, spread thinly: {percent(facts.share)} of the fall."
-
-
-def _detailed(facts: Facts) -> str:
-    return f" ({named(facts.detail)})" if facts.detail else ""
+        return "The fall is spread thinly: no reason, process, tenant or route has an outstanding part in it."
+    return "The rest, spread thinly."
 
 
 _REASONS: dict[str, tuple[str, str]] = {
@@ -123,8 +116,10 @@ _OWN: dict[str, Callable[[Facts], str]] = {"signature": _signature, "flood": _fl
 
 
 def tell(kind: str, facts: Facts) -> str:
-    """A cause in a few sentences. Names that came from outside are escaped."""
+    """A cause in a sentence or two. Names that came from outside are escaped."""
     if (own := _OWN.get(kind)) is not None:
         return own(facts)
     what, then = _REASONS.get(kind, (f"Misses of the reason {named(kind)}", "Open an example."))
-    return f"{what}{_detailed(facts)} ({facts.there}): {facts.of_lookups}. {facts.cost} {then}"
+    detail = f" ({named(facts.detail)})" if facts.detail else ""
+    before, now = facts.matched
+    return f"{what}{detail}{facts.at}: {percent(now)} of lookups there, {percent(before)} before. {then}"

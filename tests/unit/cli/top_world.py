@@ -35,9 +35,9 @@ def answers(name: str = "batch") -> dict[str, Any]:
                                    "counts": [100]}]},
         "causes": {"baseline": {}, "now": {}, "causes": [
             {"cause": "flood", "text": f"Other traffic (tenant {name}): 11 times as many lookups.", "misses": 20110,
-             "share": 0.7, "since": 0, "where": {}, "examples": [], "moved": []},
+             "share": 0.7, "since": 1790216400.0, "where": {}, "examples": [], "moved": []},
             {"cause": "signature", "text": "Another signature (instance encoder-2): model_version was v1, is v2.",
-             "misses": 4777, "share": 0.3, "since": 0, "where": {}, "examples": [], "moved": []}]},
+             "misses": 4777, "share": 0.3, "since": None, "where": {}, "examples": [], "moved": []}]},
     }  # fmt: skip
 
 

@@ -100,21 +100,19 @@ class Rehearsal:
 
     def play(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
         """The whole story; how many lookups there were. All of them are in the dashboard's store when it returns."""
-        plan, lookups, guess = self.plan, 0, 1.0
+        plan, lookups = self.plan, 0
         start = plan.window[0]
         assert self._relay is not None
         for number in range(plan.before + plan.after):
             if number == plan.before:
                 self._ordered({CHANGED: {"do": "swap"}})
             batch = plan.flood if number >= plan.before + plan.flood_after else plan.batch
-            self._relay.story.round(start + number * MINUTE_SECONDS, guess * (plan.lookups + batch))
-            began = time.monotonic()
             order = {"do": "round", "number": number, "lookups": plan.lookups, "batch": batch}
             told = self._ordered(dict.fromkeys(INSTANCES, order))
             if any(one["dropped"] for one in told):
                 raise DashboardError(f"spans were lost: {told}; see {self._folder / 'errors.txt'}")
             lookups += sum(one["lookups"] for one in told)
-            guess = (time.monotonic() - began) / (plan.lookups + batch)
+            self._relay.tell(start + number * MINUTE_SECONDS)
             progress(number + 1, plan.before + plan.after)
         self._arrived(lookups)
         return lookups

@@ -1,71 +1,34 @@
 """Stands between processes and the dashboard and moves what they tell to the minutes of a story.
 
-A rehearsal takes a minute or less and tells of forty. Each of its rounds stands for one minute: every trace, as a
-whole, goes to the minute of the round in which it began, and the order within is kept. Nothing else of it is changed.
+A rehearsal takes seconds and tells of forty minutes. Each of its rounds stands for one minute: the traces of a round
+are spread over its minute, each process's evenly, in the order in which they began, each moved as a whole. Nothing else
+of them is changed.
 """
 
 from __future__ import annotations
 
 import gzip
-import time
-from bisect import bisect_right
-from collections import OrderedDict
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
-from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 SECOND = 1_000_000_000
 MINUTE_SECONDS = 60.0
-FULL = 55.0
-"""Seconds of a minute that a round fills, if it takes as long as was guessed."""
-MOST_TRACES = 200_000
 PATIENCE_SECONDS = 60.0
-
-
-class Story:
-    """Which real time is which of the story's, nanoseconds. Safe under threads."""
-
-    def __init__(self) -> None:
-        self._began: list[int] = []
-        self._rounds: list[tuple[int, float]] = []
-        self._traces: OrderedDict[bytes, int] = OrderedDict()
-        self._lock = Lock()
-
-    def round(self, minute: float, guess: float) -> None:
-        """From now on it is `minute` (Unix seconds); it will take about `guess` real seconds."""
-        with self._lock:
-            self._began.append(time.time_ns())
-            self._rounds.append((int(minute * SECOND), FULL / max(guess, 0.01)))
-
-    def moved(self, when: int) -> int:
-        """By how much something of the real time `when` is moved."""
-        with self._lock:
-            place = max(bisect_right(self._began, when) - 1, 0)
-            began, (minute, speed) = self._began[place], self._rounds[place]
-        into = min(max(0, when - began) * speed, (MINUTE_SECONDS - 1) * SECOND)
-        return minute + int(into) - when
-
-    def of_trace(self, trace: bytes, when: int) -> int:
-        """By how much all spans of a trace are moved; `when` is the real start of the first one that came."""
-        with self._lock:
-            known = self._traces.get(trace)
-        if known is None:
-            known = self.moved(when)
-            with self._lock:
-                self._traces[trace] = known
-                if len(self._traces) > MOST_TRACES:
-                    self._traces.popitem(last=False)
-        return known
+KIND = "application/x-protobuf"
 
 
 class Relay:
-    """An OTLP receiver that hands on what it has moved. Its address is `address`."""
+    """An OTLP receiver that holds what comes until `tell`. Its address is `address`."""
 
     def __init__(self, target: str) -> None:
-        self.story = story = Story()
-        opener = build_opener(ProxyHandler({}))
+        self._target = target
+        self._held: list[tuple[str, bytes]] = []
+        self._lock = lock = Lock()
+        held = self._held
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -74,19 +37,12 @@ class Relay:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 if self.headers.get("content-encoding") == "gzip":
                     body = gzip.decompress(body)
-                moved = _traces(body, story) if self.path.endswith("/traces") else _metrics(body, story)
-                request = Request(f"{target}{self.path}", moved, {"content-type": "application/x-protobuf"})
-                try:
-                    with opener.open(request, timeout=PATIENCE_SECONDS) as answer:
-                        status, said = answer.status, answer.read()
-                except HTTPError as error:
-                    with error:
-                        status, said = error.code, error.read()
-                self.send_response(status)
-                self.send_header("content-type", "application/x-protobuf")
-                self.send_header("content-length", str(len(said)))
+                with lock:
+                    held.append((self.path, body))
+                self.send_response(200)
+                self.send_header("content-type", KIND)
+                self.send_header("content-length", "0")
                 self.end_headers()
-                self.wfile.write(said)
 
             def log_message(self, format: str, *args: object) -> None:
                 return
@@ -97,45 +53,76 @@ class Relay:
         self._thread = Thread(target=self._server.serve_forever, name="mmcache-relay", daemon=True)
         self._thread.start()
 
+    def tell(self, minute: float) -> None:
+        """Hand on all that came since the last time, as of the minute that begins at `minute`, Unix seconds.
+
+        Raises `OSError` where the dashboard does not take it.
+        """
+        with self._lock:
+            held = self._held[:]
+            self._held.clear()
+        traces = [(path, _traces(body)) for path, body in held if path.endswith("/traces")]
+        spans = [span for _, said in traces for _, span in _spans(said)]
+        moves: dict[bytes, int] = {}
+        for began in _processes(said for _, said in traces).values():
+            length = (MINUTE_SECONDS - 1) * SECOND / len(began)
+            for place, trace in enumerate(sorted(began, key=lambda trace: began[trace])):
+                moves[trace] = int(minute * SECOND + place * length) - began[trace]
+        for span in spans:
+            by = moves[span.trace_id]
+            span.start_time_unix_nano += by
+            span.end_time_unix_nano += by
+            for event in span.events:
+                event.time_unix_nano += by
+        end = int((minute + MINUTE_SECONDS - 1) * SECOND)
+        others = [(path, _metrics(body, end)) for path, body in held if not path.endswith("/traces")]
+        opener = build_opener(ProxyHandler({}))
+        for path, said in [*traces, *others]:
+            request = Request(f"{self._target}{path}", said.SerializeToString(), {"content-type": KIND})
+            with opener.open(request, timeout=PATIENCE_SECONDS) as answer:
+                answer.read()
+
     def close(self) -> None:
-        """Nothing more is handed on."""
+        """Nothing more is taken."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-def _traces(body: bytes, story: Story) -> bytes:
+def _traces(body: bytes) -> Any:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    said = ExportTraceServiceRequest.FromString(body)
+    return ExportTraceServiceRequest.FromString(body)
+
+
+def _spans(said: Any) -> Iterator[tuple[str, Any]]:
+    """With the instance that told it."""
     for resource in said.resource_spans:
+        known = {one.key: one.value.string_value for one in resource.resource.attributes}
         for scope in resource.scope_spans:
             for span in scope.spans:
-                by = story.of_trace(span.trace_id, span.start_time_unix_nano)
-                span.start_time_unix_nano += by
-                span.end_time_unix_nano += by
-                for event in span.events:
-                    event.time_unix_nano += by
-    out: bytes = said.SerializeToString()
-    return out
+                yield known.get("service.instance.id", ""), span
 
 
-def _metrics(body: bytes, story: Story) -> bytes:
+def _processes(said: Iterable[Any]) -> dict[str, dict[bytes, int]]:
+    """Of each process, its traces, and when they began."""
+    found: dict[str, dict[bytes, int]] = defaultdict(dict)
+    for instance, span in (pair for one in said for pair in _spans(one)):
+        began = found[instance].get(span.trace_id, span.start_time_unix_nano)
+        found[instance][span.trace_id] = min(span.start_time_unix_nano, began)
+    return found
+
+
+def _metrics(body: bytes, end: int) -> Any:
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
     said = ExportMetricsServiceRequest.FromString(body)
     for resource in said.resource_metrics:
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                _points(getattr(metric, metric.WhichOneof("data") or "gauge").data_points, story)
-    out: bytes = said.SerializeToString()
-    return out
-
-
-def _points(points: Any, story: Story) -> None:
-    for point in points:
-        point.time_unix_nano += story.moved(point.time_unix_nano)
-        if point.start_time_unix_nano:
-            point.start_time_unix_nano += story.moved(point.start_time_unix_nano)
-        for exemplar in getattr(point, "exemplars", ()):
-            exemplar.time_unix_nano += story.moved(exemplar.time_unix_nano)
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+            for point in getattr(metric, metric.WhichOneof("data") or "gauge").data_points:
+                by = end - point.time_unix_nano
+                point.time_unix_nano = end
+                point.start_time_unix_nano += by if point.start_time_unix_nano else 0
+                for exemplar in getattr(point, "exemplars", ()):
+                    exemplar.time_unix_nano += by
+    return said
