@@ -347,7 +347,7 @@ def _told(traced: Traced, flight: Flight, scope: Scope, label: str, status: int,
     told = verdict or Verdict("pass")
     traced.end(
         status=0 if verdict is None else status, outcome=told.outcome if verdict is not None else "",
-        reason=told.reason, saved_seconds=told.saved_seconds, route=label,
+        reason="bypassed" if told.reason == "shadow" else told.reason, saved_seconds=told.saved_seconds, route=label,
         tenant="" if principal is None else principal.tenant,
         namespace="" if principal is None else principal.namespace, client=clients.word(agent),
         region="" if seen is None else seen.region, error=fault,

@@ -13,7 +13,8 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import Token
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
 WEIGHT = "cache.sampling.weight"
 
 _PARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.A | re.S)
-_LONGEST_PARENT, _LONGEST_STATE = 256, 512
+_LONGEST_PARENT, _LONGEST_STATE, _MOST = 256, 512, 1 << 56
 _OURS = frozenset({b"traceparent", b"tracestate"})
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _NOTHING = trace.set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, TraceFlags(0))), Context())
@@ -101,7 +102,7 @@ class Requests:
         span = self._tracer.start_span(name, base, SpanKind.SERVER, told)
         if not span.is_recording():
             return None
-        return Request(self._tracer, span, contexts.attach(trace.set_span_in_context(span, Context())), route)
+        return Request(self._tracer, span, contexts.attach(trace.set_span_in_context(span, Context())), route, weight)
 
     def _may(self) -> bool:
         now = self._clock()
@@ -116,10 +117,12 @@ class Requests:
 class Request:
     """One request that is recorded."""
 
-    __slots__ = ("_route", "_token", "_tracer", "span")
+    __slots__ = ("_route", "_token", "_tracer", "_weight", "span")
 
-    def __init__(self, tracer: trace.Tracer, span: Span, token: Token[Context], route: str | None) -> None:
-        self._tracer, self.span, self._token, self._route = tracer, span, token, route
+    def __init__(
+        self, tracer: trace.Tracer, span: Span, token: Token[Context], route: str | None, weight: float
+    ) -> None:
+        self._tracer, self.span, self._token, self._route, self._weight = tracer, span, token, route, weight
 
     def sending(self, method: str, path: str | None, host: str, port: int | None) -> Sending:
         """A request that is sent on: a child of what is current. path: a template; None = the request's own route."""
@@ -129,13 +132,10 @@ class Request:
             told["server.port"] = port
         try:
             name = f"upstream {told['http.request.method']}" + (f" {where}" if where else "")
-            return Sending(self._tracer.start_span(name, None, SpanKind.CLIENT, told | self._weight()))
+            told[WEIGHT] = self._weight
+            return Sending(self._tracer.start_span(name, None, SpanKind.CLIENT, told), self._weight)
         except Exception:  # noqa: BLE001 - as in `Requests.begin`
-            return Sending(trace.INVALID_SPAN)
-
-    def _weight(self) -> Attributes:
-        told: Mapping[str, float] = getattr(self.span, "attributes", None) or {}
-        return {WEIGHT: told[WEIGHT]} if WEIGHT in told else {}
+            return Sending(trace.INVALID_SPAN, 0.0)
 
     def peeking(self) -> Peeking:
         """See `Peeking`."""
@@ -185,20 +185,24 @@ class Peeking:
 class Sending:
     """One request to the upstream."""
 
-    __slots__ = ("_ended", "_span", "_status")
+    __slots__ = ("_ended", "_span", "_status", "_weight")
 
-    def __init__(self, span: Span) -> None:
-        self._span, self._status, self._ended = span, 0, False
+    def __init__(self, span: Span, weight: float) -> None:
+        self._span, self._weight, self._status, self._ended = span, weight, 0, False
 
     def headers(self, headers: Headers) -> Headers:
-        """The same, with this span as the parent of what the upstream records. Baggage goes on as it came."""
+        """The same, with this span as the parent of what the upstream records, and how many it stands for. Baggage goes
+        on as it came."""
         found = self._span.get_span_context()
         if not found.is_valid:
             return headers
         kept = [pair for pair in headers if pair[0] not in _OURS]
         kept.append((b"traceparent", parent_text(found).encode()))
-        if found.trace_state:
-            kept.append((b"tracestate", found.trace_state.to_header().encode()))
+        state = found.trace_state
+        if self._weight > 1.0:
+            state = state.update("ot", drawn(self._weight))
+        if state:
+            kept.append((b"tracestate", state.to_header().encode()))
         return kept
 
     def answered(self, status: int) -> None:
@@ -230,6 +234,33 @@ def parent_of(headers: Headers) -> SpanContext | None:
         return None
     states = [value.decode("latin-1") for name, value in headers if name == b"tracestate"]
     return SpanContext(trace_id, span_id, True, TraceFlags(int(found[4], 16) & TraceFlags.SAMPLED), _state(states))
+
+
+def drawn(weight: float) -> str:
+    """Of a trace that stands for `weight`, the entry `ot` of its trace state: the threshold of its draw, and a number
+    above it (OpenTelemetry, "TraceState: Probability Sampling")."""
+    threshold = min(_MOST - 1, round((1.0 - 1.0 / weight) * _MOST))
+    number = random.randrange(threshold, _MOST)
+    return f"th:{f'{threshold:014x}'.rstrip('0') or '0'};rv:{number:014x}"
+
+
+@contextmanager
+def child_of(parent: str, state: str = "") -> Iterator[None]:
+    """What runs inside belongs to the trace of this `traceparent` and `tracestate`, where they name one."""
+    headers = (
+        [(b"traceparent", parent.encode(errors="replace")), (b"tracestate", state.encode(errors="replace"))]
+        if parent
+        else []
+    )
+    found = parent_of(headers)
+    if found is None:
+        yield
+        return
+    token = contexts.attach(trace.set_span_in_context(NonRecordingSpan(found), Context()))
+    try:
+        yield
+    finally:
+        contexts.detach(token)
 
 
 def parent_text(found: SpanContext) -> str:

@@ -14,7 +14,8 @@ from tests.unit.server.conftest import KEY
 from tests.unit.server.echo import ECHO
 from tests.unit.server.traced import PARENT, SPAN, TRACE, Traced, ids, last, parent, told
 
-from mmcache.telemetry.requests import Requests
+from mmcache.telemetry.requests import Requests, drawn
+from mmcache.telemetry.sampling import weight_of
 
 
 @pytest.fixture
@@ -147,3 +148,22 @@ def test_what_only_passes_is_told_without_what_a_client_wrote(proxied: Any, trac
     assert "private" not in str([(span.name, told(span)) for span in tracer.ended.spans]).lower()
     assert last(world, "/v1/files/private").header(b"traceparent") != PARENT.encode()
     assert len(tracer.ended.spans) == 4
+
+
+def test_the_upstream_is_told_how_many_a_trace_stands_for(proxied: Any, traced: Any) -> None:
+    tracer = traced(0.25)
+    tracer.requests._draw = lambda: 0.0
+    world = proxied(tracer=tracer.requests)
+    for given, rest in (({}, ""), ({"traceparent": PARENT, "tracestate": "a=1,ot=th:8"}, ",a=1")):
+        world.ask(str(rest), **given)
+        state = (last(world).header(b"tracestate") or b"").decode()
+        told_by = state.removeprefix("ot=").removesuffix(rest)
+        assert state == f"ot={told_by}{rest}"
+        assert weight_of(told_by) == 4.0
+        threshold, number = told_by.removeprefix("th:").split(";rv:")
+        assert int(number, 16) >= int(threshold.ljust(14, "0"), 16)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1.001, 3.0, 100.0, 1e9])
+def test_weights_come_back(weight: float) -> None:
+    assert weight_of(drawn(weight)) == pytest.approx(weight, rel=1e-6)

@@ -119,7 +119,8 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             name = identity.name_of(Key(scope.digest, found.digest))
             dtype = str(self._config.model_config.dtype).removeprefix("torch.")
             expected = outputs.Expected(item.modality, request.get_num_encoder_embeds(index), dtype, found.sizes)
-            self._leases.open(name, Facts(signature, tenant, expected), request.request_id, time.monotonic())
+            facts = Facts(signature, tenant, expected, caches.trace_of(request))
+            self._leases.open(name, facts, request.request_id, time.monotonic())
         except Exception as error:  # noqa: BLE001 - raised in here, anything would end the engine
             self._count("private")
             if item.data is None or (data is not None and not identity.encodable(data)):
@@ -156,7 +157,8 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             return None
         widths = self._config.ec_transfer_config.mm_encoder_output_widths
         try:
-            value = self._cache.get(key)
+            with caches.asked_by(facts.trace, self._options):
+                value = self._cache.get(key)
             if value is None:
                 return None
             found = outputs.unpack(value, facts.expected, width=widths.get(facts.expected.modality))
@@ -253,7 +255,8 @@ class MMCacheConnector(ECConnectorBase):  # type: ignore[misc]
             if key is None or scope.digest != key.scope:
                 raise InvalidInputError(f"{saved.name} is no name of this tenant and signature")
             value = outputs.pack(saved.tensor, saved.facts.expected, widen=self._options.at_rest == "int4")
-            self._cache.answers.keep(key, value, cost=saved.cost, ttl=None)
+            with caches.asked_by(saved.facts.trace, self._options):
+                self._cache.answers.keep(key, value, cost=saved.cost, ttl=None)
         except Exception as error:  # noqa: BLE001 - raised in here, anything would end storing for good
             self._count("failed")
             logger.warning_once("mmcache: an output was not stored: %s", error)

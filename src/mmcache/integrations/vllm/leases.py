@@ -27,6 +27,8 @@ class Facts:
     """With the item's modality and its adapter."""
     tenant: str
     expected: Expected
+    trace: tuple[str, str] = ("", "")
+    """`traceparent` and `tracestate` of the request that named it first."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ class Options:
     """Most that a request waits for the shared tier before its picture is encoded."""
     backlog_bytes: int = 512 << 20
     """Outputs waiting to be stored; beyond it, they are not."""
+    otlp: str | None = None
+    """Where spans and metrics of the cache are sent, `http://localhost:4318`."""
+    sample: float = 0.01
+    """Share of lookups that become spans; those of a request that is traced always do."""
 
     def __post_init__(self) -> None:
         if self.root is None and self.shared is None:
@@ -49,12 +53,14 @@ class Options:
         for name, choices in (("at_rest", ("raw", "fp16", "int4")), ("uuids", ("verify", "trust"))):
             if getattr(self, name) not in choices:
                 raise SettingsError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        for name in ("root", "shared", "secret_env", "version", "tenant"):
+        for name in ("root", "shared", "secret_env", "version", "tenant", "otlp"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise SettingsError(f"{name} is a text that is not empty, not {value!r}")
         if self.shared is not None and urlsplit(self.shared).password:
             raise SettingsError("vLLM logs its configuration: put the password into $MMCACHE_SHARED_PASSWORD instead")
+        if isinstance(self.sample, bool) or not isinstance(self.sample, int | float) or not 0 <= self.sample <= 1:
+            raise SettingsError(f"sample is a share from 0 to 1, not {self.sample!r}")
         seconds, backlog = self.lookup_seconds, self.backlog_bytes
         if not (isinstance(seconds, int | float) and math.isfinite(seconds) and 0 <= seconds <= 60):
             raise SettingsError(f"lookup_seconds is a number from 0 to 60, not {seconds!r}")
