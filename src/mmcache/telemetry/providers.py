@@ -109,9 +109,7 @@ class Providers:
 
     def close(self, seconds: float) -> bool:
         """Send what is left, for at most so long; whether it ended in time."""
-        ended = within(seconds, self._tracer.shutdown, self.meter.shutdown)
-        self.sending.muted = True
-        return ended
+        return within(seconds, self._tracer.shutdown, self.meter.shutdown)
 
     def flush(self, seconds: float) -> bool:
         """Send what there is, for at most so long; whether it ended in time."""
