@@ -94,6 +94,24 @@ class Ring(Watcher):
         return self._window.marks
 
 
+class Recency(Watcher):
+    """Reads the memory tier's own recency ring each 10 ms. It is lossy, and has no times: a read is as old as the look
+    that finds it."""
+
+    def __init__(self, cache: Cache) -> None:
+        super().__init__(cache)
+        self._window = Window()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_TICK_SECONDS):
+            now = time.monotonic_ns()
+            for key in self.cache._store.memory.maintain():
+                self._window.read(key, now)
+
+    def _marks(self) -> list[tuple[Key, int]]:
+        return self._window.marks
+
+
 class Sampler(Watcher):
     """Looks at all threads' frames so often a second, as py-spy does, but at values too: which key is being read, or
     was read last. A key is hot when its share of the last second's looks, times the reads in that second, is above 100.
@@ -143,7 +161,11 @@ def _key_of(frame: FrameType | None) -> Key | None:
 
 
 def watcher(name: str, cache: Cache) -> Watcher:
-    """`ring`, or `frames-RATE`."""
-    made: Watcher = Ring(cache) if name == "ring" else Sampler(cache, int(name.removeprefix("frames-")))
+    """`ring`, `recency` or `frames-RATE`."""
+    made: Watcher
+    if name in ("ring", "recency"):
+        made = Ring(cache) if name == "ring" else Recency(cache)
+    else:
+        made = Sampler(cache, int(name.removeprefix("frames-")))
     made.begin()
     return made
