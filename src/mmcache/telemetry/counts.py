@@ -186,9 +186,10 @@ _EVENTS: dict[str, tuple[str, tuple[int, ...]]] = {
 def counts_of(cache: Cache) -> Counts:
     """The counters of `cache`; the same object each time."""
     with _gate:
-        found = cache.__dict__.get("_counts")
+        found: Counts | None = getattr(cache, "_counts", None)  # by `__dict__`, all its attributes would get slower
         if not isinstance(found, Counts):
-            found = cache.__dict__["_counts"] = Counts(cache)
+            found = Counts(cache)
+            object.__setattr__(cache, "_counts", found)
         return found
 
 

@@ -22,7 +22,7 @@ _LONGEST = 120
 _SCOPES = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made for each lookup that is recorded, and frozen ones take thrice the time
 class Seen:
     """What is kept of a lookup until its span is made; no frame, for that may be large and gone meanwhile."""
 

@@ -27,7 +27,7 @@ Ending = Callable[[str, Context, Attributes, int, int], trace.Span]
 """See `ended.Ended`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """The lookups of one call."""
 

@@ -50,7 +50,7 @@ def place(context: Context) -> int:
     return INSIDE if parent.trace_flags.sampled else LEFT_OUT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parent:
     """Under which a span is made."""
 

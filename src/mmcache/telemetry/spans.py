@@ -72,6 +72,7 @@ class Spans:
         self._pace, self._draw = Pace(sample, spans_per_second), Draw()
         self._random, self._share = self._draw.random, self._pace.share
         self._roots, self._lost, self._looked = 0, 0, time.monotonic()
+        self._drained = self._looked
         self._burst = max(2 * Call.MOST, 2 * LOOK_SECONDS * spans_per_second)
         self._waiting: deque[Call] = deque()
         self._hits = MemoryHits(cache.answers.sample_hits)
@@ -195,7 +196,9 @@ class Spans:
         with self._draining:
             hits = self._hits.drain()
             self._roots += len(hits)
-            some, weight = thinned(hits, max(1, int(self._pace.most * LOOK_SECONDS)))
+            now = time.monotonic()
+            some, weight = thinned(hits, max(1, int(self._pace.most * min(1.0, now - self._drained))))
+            self._drained = now
             self._lost += len(hits) - len(some)
             for (key, when, copied), stands_for in some:
                 self._guarded(self._hit, key, when, copied, stands_for * weight)
