@@ -29,7 +29,8 @@ def test_printed_once_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -
     for words in (
         "02:45:00 UTC, last 15 min, by instance", "hit ratio", "73 %", "why the hit ratio fell",
         "70 % since 02:20:00 UTC, 20 110 more misses: Other", "model_version was v1, is v2", "stale-lease",
-        "saved 84 min of compute, 7.0 GiB, 3.49 USD avoided", "768.0 MiB of 1.0 GiB", "812 evicted", "no instance", "90 %",
+        "saved 84 min of compute, 7.0 GiB, 3.49 USD avoided", "768.0 MiB of 1.0 GiB", "812 evicted", "no instance",
+        "90 %",
     ):  # fmt: skip
         assert words in unwrapped, words
     assert "\x1b" not in out

@@ -67,11 +67,14 @@ def signature_cause(page: Any) -> Any:
 
 def _with_a_hit(page: Any) -> None:
     """Open an example whose last hit was recorded; the last one where none was."""
-    for example in signature_cause(page).get_by_role("link").all():
+    examples = signature_cause(page).get_by_role("link").all()
+    for at, example in enumerate(examples, start=1):
         example.click()
         page.locator(".explain .movedtable").wait_for()
-        if page.locator(".explain .before").count():
+        if page.locator(".explain .before").count() or at == len(examples):
             return
+        page.keyboard.press("Escape")
+        page.locator("#drawer").wait_for(state="hidden")
 
 
 def take(origin: str, window: tuple[float, float], folder: Path) -> list[Path]:
