@@ -323,8 +323,8 @@ class DashboardSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**62:
                 raise SettingsError(f"dashboard: {name} is a number above 0, not {value!r}")
-        if self.limit_bytes < 16 << 20:
-            raise SettingsError(f"dashboard: a store of {self.limit_bytes} bytes holds nothing; give it 16MiB or more")
+        if self.limit_bytes < 32 << 20:
+            raise SettingsError(f"dashboard: a store of {self.limit_bytes} bytes holds nothing; give it 32MiB or more")
         if self.gpu_hour is not None and not 0 <= self.gpu_hour < 1e9:
             raise SettingsError(f"dashboard: gpu_hour is the price of an hour, 0 or more, not {self.gpu_hour!r}")
         for token in (self.admin_token, self.ingest_token):

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +177,7 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
             senders = [threading.Thread(target=send, args=(said["otlp"], acknowledged, stop)) for _ in range(3)]
             for sender in senders:
                 sender.start()
-            before = len(acknowledged)
-            until(lambda before=before: len(acknowledged) > before + 1500)
+            until(partial(more_than, acknowledged, len(acknowledged) + 1500))
             os.kill(process.pid, signal.SIGKILL)
             stop.set()
             for sender in senders:
@@ -184,6 +185,10 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     with running(store) as (_, said):
         assert acknowledged <= spans_of(said["page"], len(acknowledged))
     assert not list(tmp_path.glob("*damaged*"))
+
+
+def more_than(found: set[str], count: int) -> bool:
+    return len(found) > count
 
 
 def send(base: str, acknowledged: set[str], stop: threading.Event) -> None:
@@ -218,8 +223,6 @@ def test_a_collector_in_between(tmp_path: Path) -> None:
     agent = Path(rotel.__file__).parent / "rotel-agent"
     if not agent.exists():
         pytest.skip("this rotel has no agent program")
-    import socket
-
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -251,7 +254,5 @@ def test_a_collector_in_between(tmp_path: Path) -> None:
 
 
 def listening(port: int) -> bool:
-    import socket
-
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -187,6 +187,6 @@ def _bytes(body: bytes) -> int:
         size = parse_bytes(given["bytes"])
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise WrongQuestionError('the body is {"bytes": 2147483648}') from error
-    if not 16 << 20 <= size < 2**62:
-        raise WrongQuestionError("a store holds 16 MiB or more")
+    if not 32 << 20 <= size < 2**62:
+        raise WrongQuestionError("a store holds 32 MiB or more")
     return size

@@ -248,7 +248,7 @@ async def test_gauges_and_counters_are_shown_by_tier(app: Dashboard) -> None:
         metrics_of("mmcache.tier.used", [(t, 100.0 + at) for at, t in enumerate(times) if at != 5], labels),
         metrics_of("mmcache.tier.limit", [(times[0], 1000.0)], labels),
         metrics_of("mmcache.tier.blocks", [(times[0], 7.0)], labels),
-        metrics_of("mmcache.evictions", [*zip(times, EVICTED, strict=True)], labels | {"reason": "room"}, temporality=2),
+        metrics_of("mmcache.evictions", [*zip(times, EVICTED, strict=True)], labels | {"reason": "no"}, temporality=2),
         metrics_of("mmcache.evictions", [(t, 1.0) for t in times], labels | {"reason": "age"}, temporality=1),
         metrics_of("other.gauge", [(times[0], 1.0)], {}),
         metrics_of("mmcache.tier.used", [(times[0], float("nan"))], {"tier": "disk"}),
