@@ -24,30 +24,32 @@ from mmcache.tracer.loaded import Loaded
 from mmcache.tracer.process import Traced
 from mmcache.tracer.program import object_file
 
-KINDS = ("nop5", "nop1", "entry")
+KINDS = ("nop5", "nop1", "push", "sub", "endbr64")
 _PROGRAM = r"""
 #include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
-#define PROBE(name, bytes) __asm__(".text\n.p2align 4\n.globl " #name "\n.type " #name ", @function\n" #name ":\n.byte " \
-    bytes "\nret\n.size " #name ", . - " #name "\n"); \
+#define PROBE(name, bytes) \
+    __asm__(".text\n.p2align 4\n.globl " #name "\n.type " #name ", @function\n" #name ":\n.byte " bytes "\nret\n" \
+            ".size " #name ", . - " #name "\n"); \
     void name(uint64_t hash, const void *key, uint64_t delay, uint64_t waiting, uint64_t hit);
 PROBE(nop5, "0x0f, 0x1f, 0x44, 0x00, 0x00")
 PROBE(nop1, "0x90")
-PROBE(entry, "0x55, 0x48, 0x89, 0xe5, 0x5d") /* push, mov, pop: what a function begins with */
+PROBE(push, "0x55, 0x5d") /* and pop: what functions begin with */
+PROBE(sub, "0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08")
+PROBE(endbr64, "0xf3, 0x0f, 0x1e, 0xfa")
+static void (*const probes[])(uint64_t, const void *, uint64_t, uint64_t, uint64_t) = {nop5, nop1, push, sub, endbr64};
 int main(void)
 {
-    char name[16], key[48] = {0};
+    char key[48] = {0};
     long count;
+    unsigned which;
     puts("ready");
     fflush(stdout);
-    while (scanf("%15s %ld", name, &count) == 2) {
-        void (*probe)(uint64_t, const void *, uint64_t, uint64_t, uint64_t) =
-            strcmp(name, "nop5") == 0 ? nop5 : strcmp(name, "nop1") == 0 ? nop1 : entry;
+    while (scanf("%u %ld", &which, &count) == 2 && which < sizeof probes / sizeof *probes) {
         struct timespec before, after;
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-        for (long i = 0; i < count; i++) probe((uint64_t)i & 1023, key, 0, 0, 1);
+        for (long i = 0; i < count; i++) probes[which]((uint64_t)i & 1023, key, 0, 0, 1);
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
         printf("%f\n", ((after.tv_sec - before.tv_sec) * 1e9 + (after.tv_nsec - before.tv_nsec)) / count);
         fflush(stdout);
@@ -77,7 +79,7 @@ def by_instruction(count: int, repeats: int) -> dict[str, tuple[float, list[floa
             def call(kind: str) -> float:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                process.stdin.write(f"{kind} {count}\n")
+                process.stdin.write(f"{KINDS.index(kind)} {count}\n")
                 process.stdin.flush()
                 return float(process.stdout.readline())
 

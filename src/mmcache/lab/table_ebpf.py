@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mmcache.lab import probe_cost, traced_runs
 from mmcache.lab.measure import busy, machine
-from mmcache.lab.table import Progress, Result, Row, Table, percentile
+from mmcache.lab.table import Better, Progress, Result, Row, Table, percentile
 from mmcache.lab.traced_runs import WATCHERS, Seen
 from mmcache.model.errors import TracerError
 
@@ -36,32 +36,31 @@ class EbpfTable(Table):
     title: ClassVar[str] = "Hot keys: found by the kernel, by sampling, and by a ring of our own"
     remark: ClassVar[str] = (
         "One process reads 2 000 keys of a real cache (Zipf, s = 1, a Poisson process at the rate named, and ten cold "
-        "keys that are read at 150 to 400 a second for one second each) and logs when it read which. By that log a key "
-        "is hot from its 101st read within a second on. `cpu`: CPU that watching adds, in % of one core: what the "
-        "watched process takes more than in a run that nobody watches, and what the watching process takes; the "
-        "difference of two runs, so a few tenths are noise, and a watcher may even seem to gain. `delay`: from the "
-        "crossing to the moment at which the watcher knows; of the keys found. `found`: share of the hot keys that "
-        "were marked. `false`: keys marked that were not hot, or not yet, by hot keys. The published figures name no "
-        "rate of reads. A trace costs by the read (`cost/traced-read`; more where reads are far apart and the "
-        "processor's caches are cold), so at many reads a second it takes more than the published share. What it "
-        "misses are keys that cross by less than its clock's 2.1 ms. Frames name the key only because the reader keeps "
-        "it in a local variable; py-spy's record shows functions, not keys, so it finds none. `untraced`: the same "
-        "index built with the probe and without it."
+        "keys that are read at 150 to 400 a second for one second each) and logs when it read which. By that log a "
+        "key is hot from its 101st read within a second on. `cpu`: CPU that watching adds, in % of one core: what the "
+        "watched process takes more than in the runs before and after that nobody watches, and what the watching "
+        "process takes; the difference of two runs, so a few tenths are noise, and a watcher may even seem to gain. "
+        "`delay`: from the crossing to the moment at which the watcher knows; of the keys found. `found`: share of "
+        "the hot keys that were marked. `false`: keys marked that were not hot, or not yet, by hot keys. The "
+        "published figures name no rate of reads. A trace costs by the read (`cost/traced-read`; more where reads are "
+        "far apart and the processor's caches are cold), so at many reads a second it takes more than the published "
+        "share. Frames name the key only because the reader keeps it in a local variable; py-spy's record shows "
+        "functions, not keys, so it finds none. `untraced`: the same index built with the probe and without it."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
         """Real processes; where the kernel lets nothing be traced, its rows are blank and the others run."""
-        rates, seconds = (QUICK_RATES if quick else RATES), (2.0 if quick else 3.0)
+        rates, seconds = (QUICK_RATES if quick else RATES), (1.8 if quick else 2.0)
         seeds = tuple(seeds[:1] if quick else seeds)
         watchers = [name for name in WATCHERS if name != "py-spy-100" or traced_runs.spy_installed()]
         runs: defaultdict[tuple[int, str], list[Seen]] = defaultdict(list)
         missing: list[str] = []
-        steps, done = len(rates) * len(seeds) * len(watchers), 0
+        steps, done = len(rates) * len(seeds) * (len(watchers) + 1), 0
         for rate in rates:
             for seed in seeds:
                 with traced_runs.child() as one:
-                    for name in watchers:
+                    for name in (*watchers, "none"):
                         progress(f"{rate} reads a second, {name}", done, steps)
                         done += 1
                         try:
@@ -104,7 +103,8 @@ class EbpfTable(Table):
 def rows_of(rate: int, name: str, runs: dict[tuple[int, str], list[Seen]]) -> list[Row]:
     """Of one watcher at one rate; blank where it did not run."""
     seen, bare = runs.get((rate, name), []), runs.get((rate, "none"), [])
-    cpu = [100 * (one.cpu + one.watcher_cpu - base.cpu) for one, base in zip(seen, bare, strict=False)]
+    bases = [(one.cpu + other.cpu) / 2 for one, other in zip(bare[::2], bare[1::2], strict=True)]
+    cpu = [100 * (one.cpu + one.watcher_cpu - base) for one, base in zip(seen, bases, strict=False)]
     delays = [1000 * percentile(one.delays, 0.5) for one in seen if one.delays]
     most = [1000 * max(one.delays) for one in seen if one.delays]
     ours = name == "ebpf"
@@ -128,11 +128,14 @@ def rows_of(rate: int, name: str, runs: dict[tuple[int, str], list[Seen]]) -> li
             ),
             _row(f"{rate}/{name}/latest", "… until it marks the last of them", "ms", most),
         ]
-    made += [
-        _row(f"{rate}/{name}/found", "… hot keys that it finds", "%", [100 * one.found for one in seen], 100.0 if ours else None, better="higher"),
-        _row(f"{rate}/{name}/false", "… keys that it marks wrongly, by hot keys", "%", [100 * one.false / max(1, one.hot) for one in seen], 0.0 if ours else None),
-    ]  # fmt: skip
-    return made
+    found = [100 * one.found for one in seen]
+    false = [100 * one.false / max(1, one.hot) for one in seen]
+    every, none = (100.0, 0.0) if ours else (None, None)
+    return [
+        *made,
+        _row(f"{rate}/{name}/found", "… hot keys that it finds", "%", found, every, better="higher"),
+        _row(f"{rate}/{name}/false", "… keys that it marks wrongly, by hot keys", "%", false, none),
+    ]
 
 
 def _row(
@@ -142,12 +145,11 @@ def _row(
     values: Sequence[float],
     target: float | None = None,
     published: float | None = None,
-    better: str = "lower",
+    better: Better = "lower",
 ) -> Row:
-    way = "higher" if better == "higher" else "lower"
     if not values:
-        return Row(id, metric, unit, way, None, None, target, published)
-    return Row.of(id, metric, unit, way, values, target=target, published=published)
+        return Row(id, metric, unit, better, None, None, target, published)
+    return Row.of(id, metric, unit, better, values, target=target, published=published)
 
 
 def _costs(quick: bool, missing: list[str]) -> list[Row]:
@@ -172,7 +174,7 @@ def _costs(quick: bool, missing: list[str]) -> list[Row]:
         return [_row("cost/traced-read", "what a trace adds to a read, in a loop", "ns", values)]
 
     def instructions() -> list[Row]:
-        found = probe_cost.by_instruction(count, repeats)
+        found = probe_cost.by_instruction(count // 5, repeats)  # some take 10 µs
         return [
             _row(f"cost/{kind}", f"what a trace adds to a call that begins with {_KINDS[kind]}", "ns", found[kind][1])
             for kind in probe_cost.KINDS
@@ -187,4 +189,10 @@ def _costs(quick: bool, missing: list[str]) -> list[Row]:
     ]
 
 
-_KINDS = {"nop5": "a nop of 5 bytes, as ours", "nop1": "a nop of 1 byte, as USDT", "entry": "what functions begin with"}
+_KINDS = {
+    "nop5": "a nop of 5 bytes, as ours",
+    "nop1": "a nop of 1 byte, as USDT",
+    "push": "push %rbp",
+    "sub": "sub $8, %rsp",
+    "endbr64": "endbr64",
+}

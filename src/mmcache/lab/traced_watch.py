@@ -101,6 +101,7 @@ class Recency(Watcher):
     def __init__(self, cache: Cache) -> None:
         super().__init__(cache)
         self._window = Window()
+        cache._store.memory.maintain()  # what was read before it began
 
     def _run(self) -> None:
         while not self._stop.wait(_TICK_SECONDS):

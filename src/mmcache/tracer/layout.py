@@ -16,7 +16,7 @@ CONFIG = struct.Struct("=QQIIII")
 READ_KEY = np.dtype(
     [
         ("reads", "u8"), ("hits", "u8"), ("first", "u8"), ("last", "u8"), ("delay_sum", "u8"), ("delay_max", "u8"),
-        ("hot_since", "u8"), ("waiting_max", "u4"), ("run", "u4"), ("times", "u2", TIMES),
+        ("hot_since", "u8"), ("waiting_max", "u4"), ("run", "u4"), ("times", "u4", TIMES),
     ]
 )  # fmt: skip
 
@@ -77,7 +77,8 @@ class Totals:
 
 
 SECOND_NS = 1_000_000_000
-UNIT_NS = 1 << 21
+UNIT_NS = 1 << 14
+MASK = 0xFFFFFFFF
 
 
 def short_of(raw: bytes) -> str:
@@ -110,11 +111,11 @@ def rates_of(seen: np.ndarray, now: int) -> np.ndarray:
     alive = (now - seen["last"].astype(np.int64)) < SECOND_NS
     rates = np.zeros(len(seen))
     some = seen[alive]
-    unit = now // UNIT_NS & 0xFFFF
-    ages = unit - some["times"].astype(np.int64) & 0xFFFF  # [n, TIMES], in units
+    unit = now // UNIT_NS & MASK
+    ages = unit - some["times"].astype(np.int64) & MASK  # [n, TIMES], in units
     kept = np.minimum(some["run"], TIMES)
-    ages[np.arange(TIMES) >= kept[:, None]] = 0xFFFF  # left over from long ago
+    ages[np.arange(TIMES) >= kept[:, None]] = MASK  # left over from long ago
     young = (ages <= SECOND_NS // UNIT_NS).sum(axis=1)
-    spans = np.maximum(ages.max(axis=1, where=ages < 0xFFFF, initial=0), 1) * UNIT_NS
+    spans = np.maximum(ages.max(axis=1, where=ages < MASK, initial=0), 1) * UNIT_NS
     rates[alive] = np.where(young == TIMES, TIMES * SECOND_NS / spans, young)
     return rates

@@ -32,8 +32,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define KEY_BYTES 48
 #define TIMES 128            /* times of the last reads of a key, a power of two */
-#define UNIT 21              /* such a time is in 2^21 ns, 2.1 ms; 16 bits of it last 137 s */
-#define SECOND 475           /* so many units apart is surely less than a second */
+#define UNIT 14              /* such a time is in 2^14 ns, 16 µs; 32 bits of it last 19 hours */
+#define SECOND 61034         /* so many units apart is surely less than a second */
 #define NANOSECONDS 1000000000ull
 
 /* Laid out alike in layout.py. */
@@ -53,7 +53,7 @@ struct read_key {
     __u64 hot_since;         /* ns, monotonic; 0 = it is not hot */
     __u32 waiting_max;
     __u32 run;               /* reads of which none was a second after the one before */
-    __u16 times[TIMES];
+    __u32 times[TIMES];
 };
 
 struct mark {
@@ -153,10 +153,10 @@ static __always_inline void mark_hot(struct read_key *seen, __u64 hash, const vo
 }
 
 /* More than `count` reads within the last second, the one at `unit` included: the one `count` before it is so young. */
-static __always_inline int busy(struct read_key *seen, __u32 number, __u32 count, __u16 unit)
+static __always_inline int busy(struct read_key *seen, __u32 number, __u32 count, __u32 unit)
 {
     if (number < count) return 0;
-    return (__u16)(unit - seen->times[(number - count) & (TIMES - 1)]) <= SECOND;
+    return unit - seen->times[(number - count) & (TIMES - 1)] <= SECOND;
 }
 
 SEC("uprobe")
@@ -184,7 +184,7 @@ int BPF_KPROBE(read_probe, __u64 hash, const void *key, __u64 delay, __u64 waiti
     }
     seen->last = now;
     __u32 number = seen->run++;
-    __u16 unit = now >> UNIT;
+    __u32 unit = now >> UNIT;
     seen->times[number & (TIMES - 1)] = unit;
     __sync_fetch_and_add(&seen->reads, 1);
     __sync_fetch_and_add(&seen->hits, hit);

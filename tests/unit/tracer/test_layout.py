@@ -19,7 +19,7 @@ def seen(moments: list[int]) -> np.ndarray:
     for moment in moments:
         if moment - last >= SECOND_NS:
             run = 0
-        one["times"][0, run % TIMES] = moment // UNIT_NS & 0xFFFF
+        one["times"][0, run % TIMES] = moment // UNIT_NS & 0xFFFFFFFF
         run, last = run + 1, moment
     one["run"], one["last"], one["reads"] = run, last, len(moments)
     return one
