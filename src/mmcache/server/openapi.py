@@ -174,6 +174,15 @@ _OWN: dict[str, Schema] = {
             },
         }
     },
+    "/metrics": {
+        "get": {
+            "summary": "What was counted, for Prometheus; to programs of this machine, or with the admin token",
+            "responses": {
+                "200": {"description": "Text, or OpenMetrics by `accept`", "content": {"text/plain": {"schema": _TEXT}}}
+            }
+            | dict.fromkeys(("401", "404", "405"), _REFUSED),
+        }
+    },
     "/mmcache/openapi.json": _own("get", "This description", 405),
     "/mmcache/status": _own("get", "What was done and saved", 401, 404, security=[{"admin": []}]),
     "/mmcache/switch": _own(
