@@ -27,6 +27,7 @@ export class Filters {
 
   /** @param {Record<string, string[]>} axes */
   offer(axes) {
+    if (JSON.stringify(axes) === JSON.stringify(this.axes)) return;
     this.axes = axes;
     if (!this.list.hidden) this.open();
   }

@@ -40,7 +40,8 @@ export function duration(seconds) {
 /** @param {number} value @param {string} currency */
 export function money(value, currency) {
   try {
-    return new Intl.NumberFormat("en", { style: "currency", currency: currency || "USD" }).format(value);
+    const fine = value > 0 && value < 1 ? { maximumSignificantDigits: 2 } : {};
+    return new Intl.NumberFormat("en", { style: "currency", currency: currency || "USD", ...fine }).format(value);
   } catch {
     return `${value.toFixed(2)} ${currency}`;
   }

@@ -1,6 +1,6 @@
 /** Why did it fall? What the server found, in plain words; most of the fall first. */
 import { REASONS, slotOf } from "../charts/colours.js";
-import { el, fill } from "../dom.js";
+import { el, fill, reconcile } from "../dom.js";
 import { count, moment, named, percent, short, stretch } from "../format.js";
 import { Panel } from "../panel.js";
 import { AXES, address, axisWord, change, current, query } from "../state.js";
@@ -15,7 +15,8 @@ export class CausesPanel extends Panel {
     this.hint.textContent = "this time against the one before";
     this.verdict = el("p", { class: "verdict" });
     this.list = el("ol", { class: "causes" });
-    this.body.append(this.verdict, this.list);
+    this.rest = el("p", { class: "none" });
+    this.body.append(this.verdict, this.list, this.rest);
     /** @type {(causes: {at: number, text: string, slot: number}[]) => void} */
     this.told = () => {};
   }
@@ -34,33 +35,47 @@ export class CausesPanel extends Panel {
       known ? el("span", { class: "to", "aria-label": "to" }, " → ") : null,
       el("b", { class: `num ${fell ? "bad" : ""}` }, percent(now?.ratio)),
       el("span", { class: "against" }, known ? ` against ${stretch(baseline.from, baseline.to)}` : " in this time"));
-    if (!causes.length) fill(this.list, el("li", { class: "none" }, fell ? "No single cause stands out. The misses by reason say more." : "It did not fall."));
-    else fill(this.list, causes.map((cause, i) => this.item(cause, i)));
-    this.told(causes.flatMap((c, i) => (c.since === null || c.since === undefined ? [] : [{ at: c.since, text: String(i + 1), slot: slot(c.cause) }])));
+    const told = causes.filter((c) => c.share > 0);
+    reconcile(this.list, told, (c) => `${c.cause} ${JSON.stringify(c.where)}`, () => this.item(), (item, cause, i) => this.tell(item, cause, i));
+    const others = causes.filter((c) => !(c.share > 0)).map((c) => c.text);
+    fill(this.rest, ...(told.length ? others : [fell ? "No single cause stands out. The misses by reason say more." : "It did not fall."]));
+    this.told(told.flatMap((c, i) => (c.since === null || c.since === undefined ? [] : [{ at: c.since, text: String(i + 1), slot: slot(c.cause) }])));
   }
 
-  /** @param {Cause} cause @param {number} i */
-  item(cause, i) {
-    const bar = el("span", { class: "sharebar" }, el("i"));
-    /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${Math.min(100, Math.max(0, cause.share * 100))}%`;
-    const where = Object.entries(cause.where ?? {}).filter(([axis]) => AXES.includes(axis));
-    const open = el("button", { type: "button", class: "pickcause", title: "Show only these" }, el("span", { class: `flagno s${slot(cause.cause)}`, "aria-hidden": "true" }, i + 1), el("span", { class: "text" }, cause.text));
-    open.addEventListener("click", () => this.pick(cause));
-    const examples = (cause.examples ?? []).slice(0, 3).map((e, n) => {
-      const link = el("a", { href: address({ ...current(), trace: e.trace, span: e.span }) }, `example ${n + 1}`);
+  /** Its controls stay while what they say changes, and focus with them. */
+  item() {
+    const open = el("button", { type: "button", class: "pickcause", title: "Show only these" }, el("span", { class: "flagno", "aria-hidden": "true" }), el("span", { class: "text" }));
+    const more = el("details", { class: "advice" }, el("summary", {}, "In words"), el("p"));
+    const item = el("li", { class: "cause" }, open, el("span", { class: "sharebar" }, el("i")), el("p", { class: "facts" }), el("p", { class: "where" }), el("p", { class: "moved" }), el("p", { class: "examples" }), more);
+    open.addEventListener("click", () => this.pick(/** @type {any} */ (item).cause));
+    return item;
+  }
+
+  /** @param {Element} item @param {Cause} cause @param {number} i */
+  tell(item, cause, i) {
+    Object.assign(item, { cause });
+    item.setAttribute("class", `cause s${slot(cause.cause)}`);
+    const [open, bar, facts, where, moved, examples, advice] = item.children;
+    const [headline, rest] = split(cause.text, cause.where);
+    open.children[0].textContent = String(i + 1);
+    open.children[1].textContent = headline;
+    /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${Math.min(100, cause.share * 100)}%`;
+    fill(facts, el("b", { class: "num" }, `${percent(cause.share)} of the fall`), el("span", { class: "num" }, `${count(cause.misses)} more misses`), cause.since ? el("span", {}, `since ${moment(cause.since)}`) : null);
+    fill(where, ...Object.entries(cause.where ?? {}).filter(([axis]) => AXES.includes(axis)).map(([axis, value]) => el("span", { class: "tag" }, el("i", {}, axisWord(axis)), ` ${short(named(value), 40)}`)));
+    fill(moved, ...(cause.moved ?? []).slice(0, 3).map((m) => el("span", {}, el("i", {}, m.component), " ", el("del", {}, short(named(m.was), 40)), " → ", el("ins", {}, short(named(m.now), 40)))));
+    advice.children[1].textContent = rest;
+    /** @type {HTMLElement} */ (advice).hidden = !rest;
+    reconcile(examples, (cause.examples ?? []).slice(0, 3), (e) => `${e.trace}/${e.span}`, (e) => {
+      const link = el("a");
       link.addEventListener("click", (event) => {
         event.preventDefault();
         change({ trace: e.trace, span: e.span });
       });
       return link;
+    }, (link, e, n) => {
+      link.setAttribute("href", address({ ...current(), trace: e.trace, span: e.span }));
+      link.textContent = `example ${n + 1}`;
     });
-    return el("li", { class: `cause s${slot(cause.cause)}` }, open, bar,
-      el("p", { class: "facts" },
-        el("span", { class: "num" }, `${percent(cause.share)} of the fall`), el("span", { class: "num" }, `${count(cause.misses)} misses`),
-        cause.since ? el("span", {}, `since ${moment(cause.since)}`) : null),
-      where.length ? el("p", { class: "where" }, where.map(([axis, value]) => el("span", { class: "tag" }, el("i", {}, axisWord(axis)), ` ${short(named(value), 40)}`))) : null,
-      cause.moved?.length ? el("p", { class: "moved" }, cause.moved.slice(0, 3).map((m) => el("span", {}, el("i", {}, m.component), " ", el("del", {}, short(named(m.was), 40)), " → ", el("ins", {}, short(named(m.now), 40))))) : null,
-      examples.length ? el("p", { class: "examples" }, examples) : null);
   }
 
   /** @param {Cause} cause */
@@ -75,3 +90,14 @@ export class CausesPanel extends Panel {
 
 /** @param {string} cause */
 const slot = (cause) => SLOTS[cause] ?? slotOf("reason", cause);
+
+/**
+ * What happened, and what else is to say of it: where and since when stand beside it already.
+ * @param {string} text @param {Record<string, string>} where @returns {[string, string]}
+ */
+function split(text, where) {
+  const at = text.indexOf(": ");
+  if (at <= 0 || at > 160) return [text, ""];
+  const headline = text.slice(0, at);
+  return [Object.keys(where ?? {}).length ? headline.replace(/ \([^()]*\)$/, "") : headline, text];
+}
