@@ -119,5 +119,5 @@ def test_the_page_shows_both(played: Rehearsal, tmp_path: Path) -> None:
         assert moved.locator("th").all_inner_texts() == ["model_version"]
         assert moved.locator("del").all_inner_texts() == [OLD]
         assert moved.locator("ins").all_inner_texts() == [NEW]
-    taken = screens.take(played.page, played.plan.window, tmp_path)
+    taken = screens.take(played.get, played.page, played.plan.window, tmp_path)
     assert all(path.stat().st_size > 10_000 for path in taken)

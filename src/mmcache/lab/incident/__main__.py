@@ -1,4 +1,7 @@
-"""Write a generated night into a store for the dashboard: `python -m mmcache.lab.incident --store night.duckdb`."""
+"""Write a generated night into a store for the dashboard: `python -m mmcache.lab.incident --store night.duckdb`.
+
+Or rehearse it with real processes in front of a real dashboard: `--rehearse`, and `--screenshots DIR` for pictures.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from mmcache.dashboard.store import Store
 from mmcache.lab.incident.levels import points
@@ -31,13 +35,21 @@ def fill(store: Store, night: Night) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m mmcache.lab.incident", description=__doc__)
-    parser.add_argument("--store", required=True, help="a DuckDB file, for `mmcache dashboard --store`")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--store", help="a DuckDB file, for `mmcache dashboard --store`")
+    what.add_argument("--rehearse", action="store_true", help="with real processes; the dashboard stays until Ctrl-C")
+    what.add_argument("--screenshots", type=Path, metavar="DIR", help="rehearse, and put pictures of the page there")
     parser.add_argument("--spans", type=int, default=200_000)
     parser.add_argument("--hours", type=float, default=6.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", default="4GiB")
     parser.add_argument("--midnight", type=float, help="Unix seconds; default: the last midnight, UTC")
     options = parser.parse_args(argv)
+    if options.store is None:
+        from mmcache.lab.incident.perform import perform
+
+        perform(options.screenshots)
+        return 0
     midnight = options.midnight if options.midnight is not None else time.time() // 86400 * 86400
     store = Store(DashboardSettings(options.store, limit_bytes=parse_bytes(options.limit), queue_spans=10**9))
     try:

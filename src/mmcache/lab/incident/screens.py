@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mmcache.model.errors import SettingsError
+from mmcache.model.errors import DashboardError, SettingsError
 
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
@@ -65,20 +65,20 @@ def signature_cause(page: Any) -> Any:
     return page.locator("#causes li.cause").filter(has_text="Another signature")
 
 
-def _with_a_hit(page: Any) -> None:
-    """Open an example whose last hit was recorded; the last one where none was."""
-    examples = signature_cause(page).get_by_role("link").all()
-    for at, example in enumerate(examples, start=1):
-        example.click()
-        page.locator(".explain .movedtable").wait_for()
-        if page.locator(".explain .before").count() or at == len(examples):
-            return
-        page.keyboard.press("Escape")
-        page.locator("#drawer").wait_for(state="hidden")
+def held_against_a_hit(get: Callable[..., Any], window: tuple[float, float]) -> tuple[str, str]:
+    """Trace and span of a miss under another signature, of an input whose last hit was recorded."""
+    query = {"from": window[0], "to": window[1], "reason": "signature", "limit": 100}
+    for one in get("requests", **query)["requests"]:
+        spans = get(f"traces/{one['trace']}")["spans"]
+        lookup = next((span["span"] for span in spans if span["name"] == "cache.lookup"), one["span"])
+        told = get(f"explain/{one['trace']}/{lookup}")
+        if told["before"] is not None and "It last hit" in " ".join(told["text"]):
+            return one["trace"], lookup
+    raise DashboardError("no miss of an input that hit before was found")
 
 
-def take(origin: str, window: tuple[float, float], folder: Path) -> list[Path]:
-    """The walk-through's pictures in `folder`, with a page of `origin`; returns their paths."""
+def take(get: Callable[..., Any], origin: str, window: tuple[float, float], folder: Path) -> list[Path]:
+    """The walk-through's pictures in `folder`, of the page at `origin`; returns their paths. get: asks its API."""
     folder.mkdir(parents=True, exist_ok=True)
     taken: list[Path] = []
 
@@ -94,9 +94,10 @@ def take(origin: str, window: tuple[float, float], folder: Path) -> list[Path]:
         drawn(page)
         page.locator("#requests").scroll_into_view_if_needed()
         keep("misses", page.locator("#requests"))
-        page.go_back()
+        trace, span = held_against_a_hit(get, window)
+        page.goto(f"{story(origin, window)}&trace={trace}&span={span}")
+        page.locator(".explain .before").wait_for()
         drawn(page)
-        _with_a_hit(page)
         keep("explain", page)
         small = opened(started, story(origin, window), width=390, height=844, scheme="dark")
         keep("phone", small)
