@@ -58,6 +58,21 @@ class Pace:
         return min((1 << 31) - 1, max(1, round(1.0 / self.share))) if self.share > 0.0 else 0
 
 
+class Allowance:
+    """So many a second; what is not taken is kept for up to a second."""
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._per_second, self._left, self._when = per_second, max(1.0, per_second), now
+
+    def take(self, wanted: int, now: float) -> int:
+        """How many of `wanted` may be had; at least one. now: monotonic seconds."""
+        more = (now - self._when) * self._per_second
+        self._left, self._when = min(max(1.0, self._per_second), self._left + more), now
+        taken = max(1, min(wanted, int(self._left)))
+        self._left -= min(self._left, taken)
+        return taken
+
+
 def weight_of(trace_state: str) -> float:
     """How many traces one stands for, by the `ot` entry of its trace state; 1 where it does not say.
 

@@ -24,7 +24,7 @@ from mmcache.telemetry.following import Following
 from mmcache.telemetry.making import Call, Making, Measured
 from mmcache.telemetry.memory_hits import MemoryHits
 from mmcache.telemetry.parents import INSIDE, LEFT_OUT, ROOT, Parent, place, reader
-from mmcache.telemetry.sampling import Draw, Pace, thinned
+from mmcache.telemetry.sampling import Allowance, Draw, Pace, thinned
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -72,7 +72,7 @@ class Spans:
         self._pace, self._draw = Pace(sample, spans_per_second), Draw()
         self._random, self._share = self._draw.random, self._pace.share
         self._roots, self._lost, self._looked = 0, 0, time.monotonic()
-        self._drained = self._looked
+        self._allowance = Allowance(spans_per_second, self._looked)
         self._burst = max(2 * Call.MOST, 2 * LOOK_SECONDS * spans_per_second)
         self._waiting: deque[Call] = deque()
         self._hits = MemoryHits(cache.answers.sample_hits)
@@ -196,9 +196,7 @@ class Spans:
         with self._draining:
             hits = self._hits.drain()
             self._roots += len(hits)
-            now = time.monotonic()
-            some, weight = thinned(hits, max(1, int(self._pace.most * min(1.0, now - self._drained))))
-            self._drained = now
+            some, weight = thinned(hits, self._allowance.take(len(hits), time.monotonic()))
             self._lost += len(hits) - len(some)
             for (key, when, copied), stands_for in some:
                 self._guarded(self._hit, key, when, copied, stands_for * weight)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.telemetry.recorded import Recorded
 
 from mmcache import Cache
-from mmcache.telemetry.sampling import Draw, Pace, thinned, weight_of
+from mmcache.telemetry.sampling import Allowance, Draw, Pace, thinned, weight_of
 
 
 @given(st.floats(1e-9, 1.0), st.floats(1.0, 1e6), st.lists(st.tuples(st.integers(0, 10**7), st.floats(1e-3, 10.0))))
@@ -35,6 +35,17 @@ def test_under_a_steady_load_the_limit_holds_and_little_load_is_sampled_in_full(
     for _ in range(60):
         pace.after(0, 1.0)
     assert pace.share == sample
+
+
+@given(st.floats(1.0, 1e6), st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 100.0)), max_size=30))
+def test_no_more_is_taken_than_is_allowed(per_second: float, asked: list[tuple[int, float]]) -> None:
+    now, allowance, taken = 0.0, Allowance(per_second, 0.0), 0
+    for wanted, later in asked:
+        now += later
+        got = allowance.take(wanted, now)
+        assert 1 <= got <= max(1, wanted)
+        taken += got if wanted else 0
+    assert taken <= per_second * (now + 1) + len(asked) + 1
 
 
 def test_none_is_none() -> None:
