@@ -99,6 +99,4 @@ def take(get: Callable[..., Any], origin: str, window: tuple[float, float], fold
         page.locator(".explain .before").wait_for()
         drawn(page)
         keep("explain", page)
-        small = opened(started, story(origin, window), width=390, height=844, scheme="dark")
-        keep("phone", small)
     return taken
