@@ -13,15 +13,21 @@ from typing import Any
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace.status import StatusCode
 
 _VALUES = 256
 """Values of one attribute that are remembered; of one that has more, the others are encoded each time."""
 _NAMES = 512
-_HAS_REMOTE, _REMOTE = 0x100, 0x200
+_HEADS = 4096
 _two_times = struct.Struct("<BQBQ").pack
 _double = struct.Struct("<Bd").pack
+_bare_double = struct.Struct("<d").pack
 _flags = struct.Struct("<HI").pack
 _FLAGS = (16 << 3 | 5) & 0x7F | 0x80 | ((16 << 3 | 5) >> 7) << 8
+_LOCAL, _REMOTE = _flags(_FLAGS, 0x100), _flags(_FLAGS, 0x300)
+_KINDS = {kind: bytes((0x30, kind.value + 1)) for kind in SpanKind}
+_ENDS = {code: b"\x7a\x02\x18" + bytes((code.value,)) if code.value else b"\x7a\x00" for code in StatusCode}
 
 
 def varint(number: int) -> bytes:
@@ -59,6 +65,7 @@ class Wire:
     def __init__(self) -> None:
         self._texts: dict[str, dict[object, bytes]] = {}
         self._names: dict[str, bytes] = {}
+        self._heads: dict[tuple[str, int], bytes] = {}
 
     def encode(self, spans: Sequence[ReadableSpan]) -> bytes:
         """An `ExportTraceServiceRequest`."""
@@ -106,7 +113,7 @@ class Wire:
         if parent is not None:
             parts += (b"\x22\x08", parent.span_id.to_bytes(8, "big"))
         parts.append(self._name(span.name))
-        parts.append(b"\x30" + varint(span.kind.value + 1))
+        parts.append(_KINDS[span.kind])
         parts.append(_two_times(7 << 3 | 1, span.start_time, 8 << 3 | 1, span.end_time))
         texts = self._texts
         for name, value in span.attributes.items():
@@ -114,9 +121,8 @@ class Wire:
             kind = type(value)
             said = known.get((kind, value)) if known is not None else None
             parts.append(self._attribute(name, kind, value) if said is None else said)
-        parts.append(b"\x7a\x02\x18" + bytes((status.status_code.value,)) if status.status_code.value else b"\x7a\x00")
-        remote = parent is not None and parent.is_remote
-        parts.append(_flags(_FLAGS, _HAS_REMOTE | _REMOTE if remote else _HAS_REMOTE))
+        parts.append(_ENDS[status.status_code])
+        parts.append(_REMOTE if parent is not None and parent.is_remote else _LOCAL)
         return field(2, b"".join(parts))
 
     def _name(self, name: str) -> bytes:
@@ -128,7 +134,13 @@ class Wire:
         return said
 
     def _attribute(self, name: str, kind: type, value: object) -> bytes:
-        said = field(9, field(1, name.encode()) + field(2, _value(value)))
+        if kind is str:
+            raw: bytes = value.encode()  # type: ignore[attr-defined]
+            said = self._head(name, len(raw)) + raw
+        elif kind is float:
+            said = self._head(name, -1) + _bare_double(value)
+        else:
+            said = field(9, field(1, name.encode()) + field(2, _value(value)))
         if kind is str or kind is bool:
             known = self._texts.get(name)
             if known is None and len(self._texts) < _NAMES:
@@ -136,6 +148,17 @@ class Wire:
             if known is not None and len(known) < _VALUES:
                 known[kind, value] = said
         return said
+
+    def _head(self, name: str, length: int) -> bytes:
+        """All of an attribute before its value: a text of so many bytes, or (-1) a double."""
+        head = self._heads.get((name, length))
+        if head is None:
+            value = _double(4 << 3 | 1, 0.0) if length < 0 else field(1, bytes(length))
+            whole = field(9, field(1, name.encode()) + field(2, value))
+            head = whole[: len(whole) - (8 if length < 0 else length)]
+            if len(self._heads) < _HEADS:
+                self._heads[name, length] = head
+        return head
 
 
 def _listed(attributes: Any) -> list[bytes]:
