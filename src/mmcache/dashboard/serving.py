@@ -29,11 +29,22 @@ class _Server(uvicorn.Server):  # type: ignore[misc]  # untyped
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 = any that is free. Raises `SettingsError`."""
+    """A listening socket; port 0 = any that is free. Raises `SettingsError`.
+
+    Its protocol is named: asyncio sets TCP_NODELAY for no other, and then a second answer waits 40 ms for the first's
+    acknowledgement.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=256)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind((host, port))
+        listening.listen(256)
+        return listening
     except (OSError, OverflowError) as error:
+        listening.close()
         raise SettingsError(f"cannot listen at {host}:{port}: {error}; choose another port") from error
 
 
