@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mmcache.ledger import SERIES
 from mmcache.model.errors import SettingsError
 from mmcache.settings import TelemetrySettings
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 BATCH, QUEUE, EVERY_MS = 1024, 8192, 1000
 """Spans in a request, spans that wait for one, and how often one goes out."""
+
+MOST_SERIES = 4 * SERIES
+"""Of one counter, that the SDK is to keep apart; it would stop at 2,000, the sum right and the labels gone."""
 
 _instances = itertools.count(1)
 _process = os.getpid()
@@ -72,7 +76,7 @@ class Providers:
 
     def _open(self) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -92,9 +96,12 @@ class Providers:
         processor = BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH)
         self._tracer.add_span_processor(processor)
         self._ended = Ended(self._tracer, processor)
-        reader = PeriodicExportingMetricReader(
-            QuietMetrics(metrics, self.sending), self._settings.interval * 1000, patience * 1000
-        )
+        quiet, interval = QuietMetrics(metrics, self.sending), self._settings.interval * 1000
+        try:
+            limits = {ObservableCounter: MOST_SERIES}
+            reader = PeriodicExportingMetricReader(quiet, interval, patience * 1000, cardinality_limits=limits)
+        except TypeError:  # an SDK of before 1.45, whose limit is its own
+            reader = PeriodicExportingMetricReader(quiet, interval, patience * 1000)
         self.meter: MeterProvider = MeterProvider([reader], resource=told, shutdown_on_exit=False)
 
     def abandon(self) -> None:
@@ -109,7 +116,9 @@ class Providers:
 
     def close(self, seconds: float) -> bool:
         """Send what is left, for at most so long; whether it ended in time."""
-        return within(seconds, self._tracer.shutdown, self.meter.shutdown)
+        ended = within(seconds, self._tracer.shutdown, self.meter.shutdown)
+        self.sending.silent = True
+        return ended
 
     def flush(self, seconds: float) -> bool:
         """Send what there is, for at most so long; whether it ended in time."""

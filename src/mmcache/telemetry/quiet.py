@@ -31,6 +31,8 @@ class Sending:
         """Spans that arrived, and that did not; collections of metrics that did not."""
         self.muted = False
         """Nothing is sent any more: in a forked child, what is left belongs to its parent."""
+        self.silent = False
+        """Nothing is said any more: it is over, and what still happens is nobody's concern."""
         self._down = False
         for name in _CHATTY:
             logging.getLogger(name).addFilter(_is_not_ours)
@@ -53,7 +55,7 @@ class Sending:
             self.sent += spans if came else 0
             self.lost += 0 if came else spans
             self.refused += not came and not spans
-            turned, self._down = self._down == came, not came
+            turned, self._down = self._down == came and not self.silent, not came
         if turned and came:
             _log.warning("telemetry is received again")
         elif turned:

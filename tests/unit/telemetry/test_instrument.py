@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="mmcache[otel] is not here")
 
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -24,9 +25,10 @@ from tests.unit.telemetry.receiver import PATIENCE, Receiver, until
 
 from mmcache import Cache
 from mmcache.model.errors import SettingsError
+from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.settings import TelemetrySettings
-from mmcache.telemetry import Telemetry, attributed, instrument
+from mmcache.telemetry import Telemetry, attributed, instrument, render
 from mmcache.telemetry.providers import within
 
 
@@ -300,3 +302,25 @@ def test_steps_that_never_end_are_left_behind() -> None:
     assert not within(0.05, never.wait)
     never.set()
     assert within(60, lambda: None, lambda: 1 / 0)
+
+
+def test_more_series_than_the_sdk_keeps_by_itself_arrive_apart() -> None:
+    with Receiver() as receiver, Cache(memory="64MiB") as cache:
+        with instrument(cache, otlp=receiver.address):
+            for n in range(150):
+                for route in range(20):
+                    with attributed(route=f"/{route}"):
+                        cache._tally.miss(MissReason.ABSENT, "text", tenant=f"t{n}")
+        by_labels = receiver.sums("mmcache.lookups")
+        assert sum(by_labels.values()) == 3000
+        if "cardinality_limits" in inspect.signature(PeriodicExportingMetricReader).parameters:
+            assert len(by_labels) == 3000
+
+
+def test_a_closed_cache_can_still_be_read() -> None:
+    with Cache(memory="64MiB") as cache:
+        watch = instrument(cache, tracer_provider=TracerProvider(shutdown_on_exit=False),
+                           meter_provider=MeterProvider(shutdown_on_exit=False))  # fmt: skip
+        use(cache)
+    assert b'outcome="hit"' in render(cache)
+    watch.close()
