@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.dashboard_page.fake_api import FakeApi, serving
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -r requirements/test.txt")
-
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
-
-from tests.e2e.dashboard_page.fake_api import FakeApi, serving  # noqa: E402
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Dialog, Page
 
 CHROMIUM = Path(shutil.which("chromium") or "/usr/bin/chromium")
 ARGUMENTS = [
@@ -23,11 +21,12 @@ ARGUMENTS = [
 PATIENT = 60_000.0
 WATCH = """
 window.broken = [];
-document.addEventListener("securitypolicyviolation", (e) => window.broken.push(`${e.violatedDirective} ${e.blockedURI}`));
+const violated = (e) => window.broken.push(`${e.violatedDirective} ${e.blockedURI}`);
+document.addEventListener("securitypolicyviolation", violated);
 window.addEventListener("error", (e) => window.broken.push(String(e.message)));
 window.addEventListener("unhandledrejection", (e) => window.broken.push(String(e.reason)));
 """
-OpenPage = Callable[..., Page]
+OpenPage = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +34,8 @@ def browser() -> Iterator[Browser]:
     """Not of the session: while Playwright runs, no test may start an event loop of its own."""
     if not CHROMIUM.exists():
         pytest.skip("Chromium is not installed: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
         try:
@@ -46,10 +47,16 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[OpenPage]:
     """`open_page(address, width=1280, scheme="light")`. At the end no page has broken its Content-Security-Policy."""
+    from playwright.sync_api import expect
+
     expect.set_options(timeout=PATIENT)
     contexts = []
     pages: list[Page] = []
     dialogs: list[str] = []
+
+    def refused(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
 
     def opened(address: str, *, width: int = 1280, height: int = 900, scheme: str = "light", **more: Any) -> Page:
         how: dict[str, Any] = {"timezone_id": "UTC", "locale": "en-GB", "reduced_motion": "reduce", **more}
@@ -58,7 +65,7 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         context.set_default_timeout(PATIENT)
         context.add_init_script(WATCH)
         page = context.new_page()
-        page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", lambda dialog: refused(dialog))
         pages.append(page)
         page.goto(address)
         return page

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import mmcache
 from tests.e2e.dashboard_page import incident
+
+import mmcache
 
 PAGE = Path(mmcache.__file__).parent / "dashboard" / "page"
 KINDS = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

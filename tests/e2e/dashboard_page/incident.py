@@ -42,10 +42,8 @@ def ratio(query: dict[str, list[str]]) -> Answer:
     names = list(MODALITIES) if query.get("by") == ["modality"] else ["all"]
     series = []
     for name in names:
-        levels = [
-            [sum(part) for part in zip(*(level(t, m) for m in ([name] if name in MODALITIES else MODALITIES)), strict=True)]
-            for t in times
-        ]
+        parts = [name] if name in MODALITIES else list(MODALITIES)
+        levels = [[sum(part) for part in zip(*(level(t, m) for m in parts), strict=True)] for t in times]
         gap = name == "speech"
         hits = [0.0 if gap and i % 40 in (11, 12, 13) else h * step for i, (h, _) in enumerate(levels)]
         misses = [0.0 if gap and i % 40 in (11, 12, 13) else m * step for i, (_, m) in enumerate(levels)]

@@ -48,7 +48,8 @@ def send(page: str, spans: list[dict[str, Any]], instance: str = "one", service:
     """Posts them; the answer says that they were taken."""
     resource = {"attributes": attributes({"service.name": service, "service.instance.id": instance})}
     body = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}
-    request = urllib.request.Request(f"{page}/v1/traces", json.dumps(body).encode(), {"content-type": "application/json"})
+    kind = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{page}/v1/traces", json.dumps(body).encode(), kind)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=60) as answer:
         assert answer.status == 200

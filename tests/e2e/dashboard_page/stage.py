@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
-
 from tests.e2e.dashboard_page import incident
 
 NIGHT = f"/?from={incident.BEGIN:.0f}&to={incident.END:.0f}"

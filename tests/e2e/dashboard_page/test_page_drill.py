@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
 
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -r requirements/test.txt")
+
+from playwright.sync_api import Page, expect
 from tests.e2e.dashboard_page import incident
 from tests.e2e.dashboard_page.conftest import OpenPage
 from tests.e2e.dashboard_page.fake_api import FakeApi

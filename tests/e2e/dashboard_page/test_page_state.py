@@ -6,8 +6,10 @@ import threading
 import time
 
 import pytest
-from playwright.sync_api import Page, expect
 
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -r requirements/test.txt")
+
+from playwright.sync_api import Page, expect
 from tests.e2e.dashboard_page import incident
 from tests.e2e.dashboard_page.conftest import OpenPage
 from tests.e2e.dashboard_page.fake_api import FakeApi, serving
@@ -60,7 +62,8 @@ def test_a_brush_lists_its_requests(api: FakeApi, open_page: OpenPage) -> None:
 
 def test_a_link_shows_the_same(api: FakeApi, open_page: OpenPage) -> None:
     at, until_ = incident.MOVED + 300, incident.MOVED + 360
-    link = f"{NIGHT}&by=all&tenant=shop&tenant=search&at={at:.0f}&until={until_:.0f}&show=miss&trace={incident.TRACE}&span={incident.PUT}"
+    link = f"{NIGHT}&by=all&tenant=shop&tenant=search&at={at:.0f}&until={until_:.0f}&show=miss"
+    link += f"&trace={incident.TRACE}&span={incident.PUT}"
     page = open_page(api.origin + link)
     ready(page)
     expect(page.get_by_role("combobox", name="Hit ratio by")).to_have_value("")
@@ -105,9 +108,10 @@ def test_one_question_at_a_time_and_no_old_answer(api: FakeApi, open_page: OpenP
     api.tick()
     until(page, lambda: len(api.queries("ratio")) == first + 1, "a tick asks again")
     reasons = len(api.queries("reasons"))
-    for more in (1, 2):
-        api.tick()
-        until(page, lambda more=more: len(api.queries("reasons")) >= reasons + more, "other panels go on")
+    api.tick()
+    until(page, lambda: len(api.queries("reasons")) > reasons, "other panels go on")
+    api.tick()
+    until(page, lambda: len(api.queries("reasons")) > reasons + 1, "and on")
     assert len(api.queries("ratio")) == first + 1
     page.get_by_role("combobox", name="Hit ratio by").select_option("")
     until(page, lambda: len(api.queries("ratio")) == first + 2, "another question replaces the old one")

@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -r requirements/test.txt")
 
 pytest.importorskip("duckdb", reason="the dashboard's extra is not installed: pip install 'mmcache[dashboard]'")
 pytest.importorskip("starlette")
 pytest.importorskip("opentelemetry.proto")
 
-from mmcache.lab.incident.rehearsal import CHANGED, Plan, Rehearsal  # noqa: E402
-from tests.e2e.dashboard_page.conftest import CHROMIUM, OpenPage  # noqa: E402
-from tests.e2e.dashboard_page.real import dashboard, lookup, send  # noqa: E402
-from tests.e2e.dashboard_page.stage import chart, ready, rows, says, until  # noqa: E402
-from tests.e2e.dashboard_page.test_page_names import NASTY, unharmed  # noqa: E402
+from playwright.sync_api import expect
+from tests.e2e.dashboard_page.conftest import CHROMIUM, OpenPage
+from tests.e2e.dashboard_page.real import dashboard, lookup, send
+from tests.e2e.dashboard_page.stage import chart, ready, rows, says, until
+from tests.e2e.dashboard_page.test_page_names import NASTY, unharmed
+
+from mmcache.lab.incident.rehearsal import CHANGED, Plan, Rehearsal
 
 pytestmark = pytest.mark.slow
 
