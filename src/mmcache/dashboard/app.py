@@ -65,6 +65,7 @@ class Dashboard:
             ]
         handlers = {DashboardError: _told, HTTPException: _missing, Exception: _broken}
         self._app = Starlette(routes=routes, exception_handlers=handlers)
+        self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Any, send: Callable[[Scope], Awaitable[None]]) -> None:
         if scope["type"] == "lifespan":
