@@ -18,7 +18,8 @@ pytest.importorskip("uvloop")
 
 from tests.e2e.deploy_stage import PROMETHEUS, prometheus, until
 from tests.e2e.test_serve import EMBEDDINGS, embed, serving
-from tests.unit.deploy.kit import names_in, reference, rules
+from tests.unit.deploy.kit import names_in, promtool, reference, rules
+from tests.unit.deploy.test_loki import stage
 from tests.unit.server.upstream import Upstream, served
 
 pytestmark = [
@@ -113,17 +114,17 @@ def test_what_the_rules_and_the_board_read_is_told_by_the_proxy(tmp_path: Path) 
         assert names_in(" ".join(rule["expr"] for rule in rules())) & set(told)
         for name, labels in re.findall(r"^(mmcache_[a-z_]+)\{([^}]*)\}", text, re.M):
             assert set(re.findall(r'([a-z_]+)="', labels)) <= reference()[name].labels
-        (tmp_path / "metrics").write_text(text, encoding="utf-8")
         assert read(proxy.address, "application/openmetrics-text; version=1.0.0").endswith("# EOF\n")
-        promtool_metrics(text)
+        promtool("check", "metrics", cwd=tmp_path, text=text)
 
 
-def promtool_metrics(text: str) -> None:
-    import shutil
-    import subprocess
-
-    done = subprocess.run(
-        [shutil.which("promtool") or "promtool", "check", "metrics"], input=text, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_access_log_has_what_loki_is_told_to_take_out(tmp_path: Path) -> None:
+    app = Upstream()
+    app.on(EMBEDDINGS, embed)
+    with served(app) as behind, serving("--upstream", behind, cwd=tmp_path) as proxy:
+        ask(proxy.address, ["a", "b"])
+        read(proxy.address)
+        until(lambda: [line for line in proxy.lines if line.get("route") == EMBEDDINGS], "the line of the request")
+        (line,) = (line for line in list(proxy.lines) if line.get("route") == EMBEDDINGS)
+        assert line.keys() == set(stage("json")) - {"event"}
+        assert {name: line[name] for name in stage("labels")} == {"route": EMBEDDINGS, "outcome": "miss"}

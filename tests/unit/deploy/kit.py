@@ -85,10 +85,12 @@ def plain(expression: str) -> str:
     return re.sub(r"\$[a-z_]+", ".*", expression)
 
 
-def promtool(*words: str, cwd: Path) -> None:
-    """Runs, or fails with what it said."""
+def promtool(*words: str, cwd: Path, text: str = "") -> None:
+    """Runs, or fails with what it said. text: what it reads."""
     assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, *words], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [PROMTOOL, *words], cwd=cwd, input=text, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, f"promtool {' '.join(words)}\n{done.stdout}\n{done.stderr}"
 
 
