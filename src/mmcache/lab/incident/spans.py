@@ -1,7 +1,7 @@
 """Generated spans of one night: three processes, some tenants, and an incident.
 
-At 02:15 one of the three processes, `web-2`, begins to preprocess pictures otherwise (its signature changes), so that what was
-stored for pictures is not found there. At 02:16 the batch tenant `archive` begins to ask for ever new texts (a flood),
+At 02:15 one of the three processes, `web-2`, begins to preprocess pictures otherwise: its signature changes, and what
+was stored for pictures is not found there. At 02:16 the batch tenant `archive` begins to ask for ever new texts (a flood),
 for 84 minutes; its blocks push others' out. No figure here was measured on a real deployment.
 
     python -m mmcache.lab.incident --store night.duckdb --spans 200000
@@ -139,7 +139,7 @@ class Night:
         hit = not reason
         trace, cost = (ids[0], ids[1]), COST_MS[modality] * speed
         realm = modality + 10 * tenant
-        content = _mixed(realm + 1, rank), _mixed(realm + 101, rank)
+        content = mixed(realm + 1, rank), mixed(realm + 101, rank)
         sheet = 4 if swapped else modality
         signature, origin = int(_SIGNATURES[sheet], 16), _ORIGINS[instance]
         key = content[0] ^ (signature | 1)
@@ -193,7 +193,7 @@ _ORIGINS = [
 _HTTP = json.dumps({"http.request.method": "POST", "http.response.status_code": 200})
 
 
-def _mixed(seed: int, number: int) -> int:
+def mixed(seed: int, number: int) -> int:
     """A number of 64 bits that looks like chance (splitmix64)."""
     mask = 0xFFFFFFFFFFFFFFFF
     x = (number * 0x9E3779B97F4A7C15 + seed * 0xD1B54A32D192ED03) & mask
