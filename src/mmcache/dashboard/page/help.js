@@ -35,7 +35,7 @@ export class Help {
     this.root.addEventListener("click", (event) => event.target === this.root && this.root.close());
     fill(this.root, el("div", {}, el("header", {}, el("h2", { id: "help-title" }, "Keys"), close),
       KEYS.map(([title, keys]) => el("section", {}, el("h3", {}, String(title)), el("dl", {}, /** @type {string[][]} */ (keys).map(([key, words]) => el("div", {}, el("dt", {}, el("kbd", {}, key)), el("dd", {}, words)))))),
-      el("label", { class: "single" }, this.single, "Single keys work (the list stays on the button)")));
+      el("label", { class: "single" }, this.single, "Use single keys")));
   }
 
   open() {

@@ -32,11 +32,14 @@ export class RequestsPanel extends Panel {
     this.requests = [];
     /** @type {string | null} */
     this.cursor = null;
+    /** @type {string | null} */
+    this.waitingCursor = null;
     this.drawn = "";
     this.more.addEventListener("click", () => this.loadMore());
     this.fresh.addEventListener("click", () => {
       this.box.scrollTop = 0;
-      this.take(this.waiting ?? []);
+      this.cursor = this.waitingCursor;
+      this.take(this.waiting ?? this.requests);
     });
     this.box.addEventListener("keydown", (event) => this.move(event));
     this.switches();
@@ -96,13 +99,17 @@ export class RequestsPanel extends Panel {
       return;
     }
     const overlaps = added.length < requests.length;
-    if (!overlaps) this.cursor = next;
+    const cursor = overlaps ? this.cursor : next;
     const all = overlaps ? [...added, ...this.requests] : requests;
     if (this.box.scrollTop > 4 && added.length) {
       this.waiting = all;
+      this.waitingCursor = cursor;
       this.fresh.textContent = `${added.length}${added.length === PAGE ? "+" : ""} new requests`;
       this.fresh.hidden = false;
-    } else this.take(all);
+      return;
+    }
+    this.cursor = cursor;
+    this.take(all);
   }
 
   /** @param {Request[]} requests */
