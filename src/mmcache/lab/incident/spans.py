@@ -1,8 +1,8 @@
 """Generated spans of one night: three processes, some tenants, and an incident.
 
 At 02:15 one of the three processes, `web-2`, begins to preprocess pictures otherwise: its signature changes, and what
-was stored for pictures is not found there. At 02:16 the batch tenant `archive` begins to ask for ever new texts (a flood),
-for 84 minutes; its blocks push others' out. No figure here was measured on a real deployment.
+was stored for pictures is not found there. At 02:16 the batch tenant `archive` begins to ask for ever new texts, a
+flood of 84 minutes; its blocks push others' out. No figure here was measured on a real deployment.
 
     python -m mmcache.lab.incident --store night.duckdb --spans 200000
 """
