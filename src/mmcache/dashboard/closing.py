@@ -6,8 +6,11 @@ counted anew from its spans. So a count is always exactly what the spans say, un
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
+
+import duckdb
 
 from mmcache.dashboard.schema import CLOSED_BY, LEVELS
 
@@ -67,6 +70,12 @@ class Slices:
         return int(first) if first is not None else int(-(-end // width) * width)
 
 
+def rollback(connection: Any) -> None:
+    """End the transaction, if a failed commit has not."""
+    with suppress(duckdb.Error):
+        connection.execute("ROLLBACK")
+
+
 def close(connection: Any, width: int, start: int) -> None:
     """Count a slice anew, in one transaction."""
     end = start + width
@@ -82,7 +91,7 @@ def close(connection: Any, width: int, start: int) -> None:
         connection.execute("DELETE FROM unclosed WHERE width = ? AND start = ?", [width, start])
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        rollback(connection)
         raise
 
 

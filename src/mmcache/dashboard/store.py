@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 
 from mmcache.dashboard import retention
-from mmcache.dashboard.closing import Slices, close
+from mmcache.dashboard.closing import Slices, close, rollback
 from mmcache.dashboard.columns import columns_of
 from mmcache.dashboard.counting import View
 from mmcache.dashboard.dictionary import Dictionary, insert
@@ -26,7 +26,7 @@ from mmcache.dashboard.points import Point, Points
 from mmcache.dashboard.schema import TABLES, opened
 from mmcache.dashboard.seen import Seen
 from mmcache.dashboard.taken import Taken
-from mmcache.model.errors import DashboardError
+from mmcache.model.errors import DashboardError, MMCacheError
 from mmcache.settings import DashboardSettings
 
 BATCH = 50_000
@@ -198,6 +198,8 @@ class Store:
         except Exception as error:  # noqa: BLE001 - a damaged file, a full disk, a bug: the senders are told
             said, failure = None, error
             _log.warning("the store could not be written: %s", error)
+            if isinstance(error, duckdb.FatalException):
+                self._reopen()
         with self._lock:
             self._waiting -= sum(len(job.spans) + len(job.points) for job in jobs)
         for job in jobs:
@@ -209,6 +211,18 @@ class Store:
                 problem = DashboardError("the store cannot be written now", status=503, code="unwritable")
                 problem.__cause__ = failure
                 job.done.set_exception(problem)
+
+    def _reopen(self) -> None:
+        """DuckDB takes nothing more after a fatal error: what is on the disk is opened again."""
+        if self.settings.store == ":memory:":
+            return
+        try:
+            self._connection.close()
+            self._connection = opened(self.settings.store, _log.warning)
+            self.known, self.slices = Dictionary.read(self._connection), Slices.read(self._connection)
+            self.points, self._seen = Points.read(self._connection), Seen.read(self._connection)
+        except (duckdb.Error, MMCacheError, OSError) as error:
+            _log.error("the store could not be opened again: %s", error)
 
     def _transaction(self, jobs: Sequence[Job]) -> None:
         all_spans = [span for job in jobs for span in job.spans]
@@ -228,7 +242,7 @@ class Store:
             newest = max((span.start_us for span in spans), default=0)
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            rollback(connection)
             self._seen.forget(spans)
             self.points.forget()
             raise
@@ -285,7 +299,7 @@ class Store:
                     self._connection.execute(f"DELETE FROM {name}")
             self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            rollback(self._connection)
             raise
         self.known, self.slices, self.points, self._seen = Dictionary(), Slices(), Points(), Seen()
         self._floor_us, self._floors = None, {}
