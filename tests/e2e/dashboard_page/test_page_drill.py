@@ -131,6 +131,8 @@ def test_a_cause_filters_and_its_example_opens(api: FakeApi, open_page: OpenPage
     expect(page.get_by_role("list", name="Active filters").get_by_role("listitem")).to_have_count(3)
     assert (says(page, "instance"), says(page, "modality"), says(page, "reason")) == ("b", "image", "signature")
     ready(page)
+    assert "reason" not in api.queries("causes")[-1]  # of misses alone, no hit ratio can be said
+    assert api.queries("reasons")[-1]["reason"] == ["signature"]
     page.locator("#causes li").first.get_by_role("link").first.click()
     explained(page)
     page.get_by_role("button", name="Filter by tenant shop").click()

@@ -157,6 +157,12 @@ export function dropFilter(axis, value) {
   change({ filters: rest.length ? { ...others, [axis]: rest } : others });
 }
 
+/** The filters of what is a share of all lookups: of misses alone, no hit ratio can be said. */
+export function broad() {
+  const { reason: _reason, outcome: _outcome, ...others } = state.filters;
+  return others;
+}
+
 /** The query of a data endpoint. @param {{from: number, to: number}} range @param {Record<string, string | number>} more @param {Record<string, string[]>} [filters] */
 export function query(range, more = {}, filters = state.filters) {
   const out = new URLSearchParams({ from: String(range.from), to: String(range.to) });

@@ -3,7 +3,7 @@ import { REASONS, slotOf } from "../charts/colours.js";
 import { el, fill, reconcile } from "../dom.js";
 import { count, moment, named, percent, short, stretch } from "../format.js";
 import { Panel } from "../panel.js";
-import { AXES, address, axisWord, change, current, query } from "../state.js";
+import { AXES, address, axisWord, broad, change, current, query } from "../state.js";
 
 /** @typedef {{cause: string, text: string, misses: number, share: number, since: number | null, where: Record<string, string>, examples: {trace: string, span: string}[], moved?: {component: string, was: string, now: string}[]}} Cause */
 
@@ -23,7 +23,7 @@ export class CausesPanel extends Panel {
 
   /** @param {import("../state.js").Window} range @returns {[string, URLSearchParams]} */
   question(range) {
-    return ["causes", query(range)];
+    return ["causes", query(range, {}, broad())];
   }
 
   /** @param {{baseline: {from: number, to: number, ratio: number | null}, now: {from: number, to: number, ratio: number | null}, causes: Cause[]}} data */
@@ -56,7 +56,7 @@ export class CausesPanel extends Panel {
     Object.assign(item, { cause });
     item.setAttribute("class", `cause s${slot(cause.cause)}`);
     const [open, bar, facts, where, moved, examples, advice] = item.children;
-    const [headline, rest] = split(cause.text, cause.where);
+    const [headline, rest] = split(cause.text);
     open.children[0].textContent = String(i + 1);
     open.children[1].textContent = headline;
     /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${Math.min(100, cause.share * 100)}%`;
@@ -91,13 +91,10 @@ export class CausesPanel extends Panel {
 /** @param {string} cause */
 const slot = (cause) => SLOTS[cause] ?? slotOf("reason", cause);
 
-/**
- * What happened, and what else is to say of it: where and since when stand beside it already.
- * @param {string} text @param {Record<string, string>} where @returns {[string, string]}
- */
-function split(text, where) {
+/** What happened, and all that is to say of it: where and since when stand beside it. @param {string} text @returns {[string, string]} */
+function split(text) {
   const at = text.indexOf(": ");
   if (at <= 0 || at > 160) return [text, ""];
   const headline = text.slice(0, at);
-  return [Object.keys(where ?? {}).length ? headline.replace(/ \([^()]*\)$/, "") : headline, text];
+  return [headline.replace(/ \([^()]*\)$/, ""), text];
 }

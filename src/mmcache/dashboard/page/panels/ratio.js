@@ -2,9 +2,9 @@
 import { reserve, slotOf } from "../charts/colours.js";
 import { TimeChart } from "../charts/time.js";
 import { el, fill } from "../dom.js";
-import { count, moment, named, percent } from "../format.js";
+import { clockSeconds, count, moment, named, percent } from "../format.js";
 import { dataTable, Panel } from "../panel.js";
-import { axisWord, current, query } from "../state.js";
+import { axisWord, broad, current, query } from "../state.js";
 
 const TICKS = [0, 0.25, 0.5, 0.75, 1];
 const sum = (/** @type {(number | null)[]} */ values) => values.reduce((a, b) => a + (b ?? 0), 0);
@@ -26,7 +26,7 @@ export class RatioPanel extends Panel {
   /** @param {import("../state.js").Window} range @returns {[string, URLSearchParams]} */
   question(range) {
     const { by } = current();
-    return ["ratio", query(range, by ? { by, points: range.points } : { points: range.points })];
+    return ["ratio", query(range, by ? { by, points: range.points } : { points: range.points }, broad())];
   }
 
   /** @param {any} data @param {import("../state.js").Window} [range] */
@@ -45,7 +45,8 @@ export class RatioPanel extends Panel {
     const misses = data.t.map((/** @type {number} */ _, /** @type {number} */ i) => sum(data.series.map((/** @type {any} */ s) => s.misses[i])));
     this.all = { hits, misses };
     this.told(this.all);
-    this.hint.textContent = by ? `by ${axisWord(by)}` : "of all lookups";
+    const { reason, outcome } = current().filters;
+    this.hint.textContent = `${by ? `by ${axisWord(by)}` : "of all lookups"}${reason || outcome ? "; reason and outcome do not narrow it" : ""}`;
     if (!this.asTable) {
       if (!this.chart.root.isConnected) fill(this.body, this.chart.root);
       this.chart.show({ from: range.from, to: range.to, step: data.step, t: data.t, series, ticks: TICKS, tickText: percent });
@@ -53,7 +54,7 @@ export class RatioPanel extends Panel {
       this.body.classList.toggle("nothing", series.length === 0);
       return;
     }
-    const rows = data.t.map((/** @type {number} */ t, /** @type {number} */ i) => [moment(t), ...series.map((/** @type {any} */ s) => percent(s.values[i])), count(hits[i] + misses[i])]).reverse();
+    const rows = data.t.map((/** @type {number} */ t, /** @type {number} */ i) => [data.step % 60 ? clockSeconds(t) : moment(t), ...series.map((/** @type {any} */ s) => percent(s.values[i])), count(hits[i] + misses[i])]).reverse();
     fill(this.body, dataTable("Hit ratio over time", ["from", ...series.map((/** @type {any} */ s) => s.label), "lookups"], rows));
   }
 

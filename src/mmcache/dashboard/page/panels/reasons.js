@@ -3,7 +3,7 @@ import { REASONS, slotOf } from "../charts/colours.js";
 import { roundTicks } from "../charts/scale.js";
 import { TimeChart } from "../charts/time.js";
 import { fill } from "../dom.js";
-import { count, moment } from "../format.js";
+import { clockSeconds, count, moment } from "../format.js";
 import { dataTable, Panel } from "../panel.js";
 import { query } from "../state.js";
 
@@ -48,7 +48,7 @@ export class ReasonsPanel extends Panel {
       this.body.classList.toggle("nothing", series.length === 0);
       return;
     }
-    const rows = data.t.map((/** @type {number} */ t, /** @type {number} */ i) => [moment(t), ...given.map(([, values]) => count(values[i])), count(this.totals[i])]).reverse();
+    const rows = data.t.map((/** @type {number} */ t, /** @type {number} */ i) => [data.step % 60 ? clockSeconds(t) : moment(t), ...given.map(([, values]) => count(values[i])), count(this.totals[i])]).reverse();
     fill(this.body, dataTable("Misses over time by reason", ["from", ...given.map(([name]) => name), "all"], rows));
   }
 }

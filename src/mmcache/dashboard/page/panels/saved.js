@@ -3,7 +3,7 @@ import { spark } from "../charts/spark.js";
 import { el, fill } from "../dom.js";
 import { bytes, count, duration, money, percent } from "../format.js";
 import { Panel } from "../panel.js";
-import { query } from "../state.js";
+import { broad, query } from "../state.js";
 import { share } from "./ratio.js";
 
 const sum = (/** @type {number[]} */ values) => values.reduce((a, b) => a + (b ?? 0), 0);
@@ -24,7 +24,7 @@ export class SavedPanel extends Panel {
 
   /** @param {import("../state.js").Window} range @returns {[string, URLSearchParams]} */
   question(range) {
-    return ["saved", query(range, { points: range.points })];
+    return ["saved", query(range, { points: range.points }, broad())];
   }
 
   /** @param {any} data */
