@@ -271,7 +271,8 @@ class Answers:
         if self.mode == "off":
             self.count_miss(keys, _SWITCHED_OFF)
             return [_SWITCHED_OFF] * len(keys)
-        looks = self._store.find_near(keys)
+        near = self._store.find_near(keys, counted=False)  # a use only where it is new enough
+        looks = list(near)
         if self._store.lower and (below := [i for i, look in enumerate(looks) if look.make is None]):
             found = await asyncio.to_thread(self._store.find, [keys[i] for i in below])
             for i, look in zip(below, found, strict=True):
@@ -279,6 +280,9 @@ class Answers:
         else:
             looks = [self._store.name_miss(key, look) for key, look in zip(keys, looks, strict=True)]
         looks = [_TOO_OLD if look.make is not None and not look.since(since) else look for look in looks]
+        for key, look, held in zip(keys, looks, near, strict=True):
+            if look is held and look.make is not None:
+                self._store.memory.used(key)
         looks = [self.count(key, _void(key) or look) for key, look in zip(keys, looks, strict=True)]
         if observer is not None and began:
             observer.looked_up(keys, looks, began, "exact")

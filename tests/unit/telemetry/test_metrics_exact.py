@@ -282,3 +282,16 @@ def test_the_gauges_look_back_a_minute() -> None:
         gauges()
         clock.advance(61)
         assert gauges() == ({}, {})
+
+
+async def test_what_is_held_but_too_old_for_its_caller_is_a_miss_and_no_hit() -> None:
+    clock = FakeClock()
+    with Cache(memory="64MiB", clock=clock) as cache:
+        key, then = key_of(cache, "a"), clock.wall()
+        cache.put(key, "value")
+        clock.advance(10)
+        looks = [*await cache.answers.look_up_many_async([key], since=then + 5),
+                 *await cache.answers.look_up_many_async([key], since=then - 5)]  # fmt: skip
+        assert [look.make is None for look in looks] == [True, False]
+        stats = cache.stats()
+        assert (stats.hits, stats.misses) == outcomes(cache) == (1, 1)
