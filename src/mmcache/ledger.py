@@ -55,7 +55,7 @@ class Ledger:
     def _open(self, labels: Labels) -> list[float]:
         kept = list(labels)
         for place, names in self._names.items():
-            value = labels[place][:LONGEST]
+            value = labels[place][:LONGEST].encode("utf-8", "replace").decode()  # a lone surrogate has no bytes
             if value and value not in names:
                 if len(names) < NAMES:
                     names.add(value)

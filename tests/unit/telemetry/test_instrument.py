@@ -324,3 +324,14 @@ def test_a_closed_cache_can_still_be_read() -> None:
         use(cache)
     assert b'outcome="hit"' in render(cache)
     watch.close()
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\x00", "a\nb", "\u202e", "x" * 100_000, "<script>alert(1)</script>"])
+def test_a_hostile_name_stops_nothing_from_arriving(name: str) -> None:
+    with Receiver() as receiver, Cache(memory="64MiB") as cache:
+        with instrument(cache, otlp=receiver.address, sample=1.0) as watch, attributed(route=name, region=name):
+            cache.get_or_compute(key_of(cache, "a"), lambda: "value")
+            cache._tally.miss(MissReason.ABSENT, "text", tenant=name)
+        assert sum(receiver.sums("mmcache.lookups").values()) == 2
+        assert len(receiver.spans()) == 3
+        assert watch.dropped == 0
