@@ -56,10 +56,8 @@ def test_a_key_is_marked_at_its_101st_read_in_a_second_and_carries_its_whole_nam
     with Trace(read.pid, marks.append, sockets=False) as trace:
         read("read", 0, 100_000)  # whatever the machine does meanwhile, 101 of these are within a second
         until(lambda: bool(marks), lambda: trace.poll(0.2))
-        assert trace.totals().marks == 1
-    ((mark),) = marks
-    assert mark.key == name
-    assert mark.reads >= 101
+    assert {mark.key for mark in marks} == {name}  # more than one where the machine stopped for a second meanwhile
+    assert marks[0].reads >= 101
 
 
 def test_few_reads_mark_nothing_however_close_together_they_are(read: Reader) -> None:
@@ -82,6 +80,7 @@ def test_another_threshold(read: Reader) -> None:
     assert {mark.key for mark in marks} == {_names(read, 2)[1]}
 
 
+@pytest.mark.slow
 def test_the_kernel_keeps_no_more_keys_than_it_has_room_for(read: Reader) -> None:
     with Trace(read.pid, sockets=False) as trace:
         read("each", 200_000)
@@ -138,7 +137,7 @@ def test_who_lets_go_leaves_nothing_behind(read: Reader) -> None:
     assert not raised()
     with Trace(read.pid, sockets=False):
         assert raised()
-    assert not raised()
+    until(lambda: not raised())
     read("read", 0, 1_000)
     if shutil.which("bpftool") is not None:
         shown = subprocess.run(
