@@ -17,6 +17,7 @@ from mmcache.dashboard.moved import Moved
 from mmcache.dashboard.placing import inside, locate
 from mmcache.dashboard.rows import CauseRows, ExampleRow
 from mmcache.dashboard.steps import Tally, onset, spread
+from mmcache.dashboard.succession import succeed
 from mmcache.dashboard.swap import Swap, swap
 from mmcache.dashboard.telling import EVERYWHERE, Where, place
 from mmcache.dashboard.verdicts import Facts, tell
@@ -65,6 +66,7 @@ class Cause:
 
 def find(rows: CauseRows) -> list[Cause]:
     """Causes, most of the fall first, the rest last. Empty where nothing fell, or no more than chance does."""
+    rows = succeed(rows)
     held = book(rows.groups)
     down = fall(held)
     if not _fell(rows, held, down):

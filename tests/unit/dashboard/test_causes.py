@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -24,6 +25,7 @@ from tests.unit.dashboard.cause_world import (
 from mmcache.dashboard.causes import find
 from mmcache.dashboard.decompose import book, decompose, fall
 from mmcache.dashboard.rows import REASONS, CauseRows, Group, Window
+from mmcache.dashboard.succession import successors
 
 
 @pytest.mark.parametrize("weight", [1.0, 20.0])
@@ -170,6 +172,54 @@ def test_two_processes_of_three_are_both_named() -> None:
 
     first = find(World(10, change=two).rows())[0]
     assert first.where == {"instance": ["encoder-2", "encoder-3"]}
+
+
+def renamed(rows: CauseRows, name: Callable[[str, float], str]) -> CauseRows:
+    """The same, of processes that are called otherwise from 02:15 on."""
+    groups = []
+    for group in rows.groups:
+        old, new = (name(group.instance, t) for t in (QUARTER_PAST_TWO - 1, QUARTER_PAST_TWO))
+        if old == new:
+            groups.append(group)
+        else:
+            groups += [replace(group, instance=old, now=0.0), replace(group, instance=new, before=0.0)]
+    signatures = []
+    for row in rows.signatures:
+        old, new = (name(row.instance, t) for t in (QUARTER_PAST_TWO - 1, QUARTER_PAST_TWO))
+        before = replace(row, instance=old, hits=0.0, misses=0.0)
+        signatures += [before, replace(row, instance=new, before_hits=0.0, before_misses=0.0)] if old != new else [row]
+    return replace(
+        rows, groups=groups, signatures=[row for row in signatures if row.before_hits + row.hits + row.misses > 0],
+        steps=[replace(step, instance=name(step.instance, step.start)) for step in rows.steps],
+        examples=[replace(one, instance=name(one.instance, one.start)) for one in rows.examples],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("restarted", [("encoder-2",), ("encoder-1", "encoder-2", "encoder-3")])
+def test_a_process_that_was_restarted_is_the_same_one(restarted: tuple[str, ...]) -> None:
+    def name(instance: str, t: float) -> str:
+        pid = 4711 if t >= QUARTER_PAST_TWO and instance in restarted else 17
+        return f"{instance}-{pid}"
+
+    found = {cause.cause: cause for cause in find(renamed(World(1, change=incident).rows(), name))}
+    assert found["signature"].where == {"instance": "encoder-2-4711"}
+    assert [one.component for one in found["signature"].moved] == ["model_version"]
+    assert found["signature"].since == QUARTER_PAST_TWO
+    assert found["signature"].examples
+    assert found["flood"].where == {"tenant": "batch"}
+    assert 0.2 < found["signature"].share < 0.35
+    assert not find(renamed(World(1).rows(), name))
+
+
+def test_one_process_more_is_not_anothers_successor() -> None:
+    def more(t: float, instance: str, source: Source) -> tuple[float, float, str, str]:
+        there = instance != "encoder-3" or t >= QUARTER_PAST_TWO
+        return source.rate * there, source.ratio * (0.3 if instance == "encoder-3" else 1.0), "absent", "a" * 16
+
+    rows = World(12, change=more).rows()
+    assert successors(rows) == {}
+    first = find(rows)[0]
+    assert first.where["instance"] == "encoder-3"
 
 
 def test_names_from_outside_cannot_hide_anything() -> None:
