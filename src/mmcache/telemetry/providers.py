@@ -79,11 +79,10 @@ class Providers:
         from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
         from mmcache.telemetry.ended import Ended
-        from mmcache.telemetry.quiet import QuietMetrics, QuietSpans, Sending
+        from mmcache.telemetry.quiet import BoundedSpans, QuietMetrics, Sending
         from mmcache.telemetry.wire_exporter import WireSpanExporter
 
         told, address, headers = resource(self._settings), self._settings.otlp, dict(self._settings.headers or {})
@@ -93,7 +92,7 @@ class Providers:
         spans = WireSpanExporter(endpoint=f"{address}/v1/traces", headers=headers, timeout=patience)
         metrics = OTLPMetricExporter(endpoint=f"{address}/v1/metrics", headers=headers, timeout=patience)
         self._tracer: TracerProvider = TracerProvider(resource=told, sampler=ALWAYS_ON, shutdown_on_exit=False)
-        processor = BatchSpanProcessor(QuietSpans(spans, self.sending), QUEUE, EVERY_MS, BATCH)
+        processor = BoundedSpans(spans, self.sending, QUEUE, EVERY_MS, BATCH)
         self._tracer.add_span_processor(processor)
         self._ended = Ended(self._tracer, processor)
         quiet, interval = QuietMetrics(metrics, self.sending), self._settings.interval * 1000

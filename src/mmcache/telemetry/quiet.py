@@ -9,7 +9,7 @@ from typing import Any
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 _log = logging.getLogger("mmcache.telemetry")
 _exporting = threading.local()
@@ -27,8 +27,8 @@ class Sending:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.sent = self.lost = self.refused = 0
-        """Spans that arrived, and that did not; collections of metrics that did not."""
+        self.given = self.sent = self.lost = self.refused = 0
+        """Spans, those that arrived, and that did not or found no room; collections of metrics that did not arrive."""
         self.muted = False
         """Nothing is sent any more: in a forked child, what is left belongs to its parent."""
         self.silent = False
@@ -36,6 +36,14 @@ class Sending:
         self._down = False
         for name in _CHATTY:
             logging.getLogger(name).addFilter(_is_not_ours)
+
+    def room(self, most: int) -> bool:
+        """Whether one more span may wait; it counts as lost where not."""
+        with self._lock:
+            room = self.given - self.sent - self.lost < most
+            self.given += 1
+            self.lost += not room
+            return room
 
     def attempt(self, export: Callable[[], Any], good: object, bad: Any, spans: int) -> Any:
         """Export, and keep count."""
@@ -82,6 +90,19 @@ class QuietSpans(SpanExporter):  # type: ignore[misc]
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """See `SpanExporter`."""
         return True
+
+
+class BoundedSpans(BatchSpanProcessor):  # type: ignore[misc]
+    """Of which at most `queue` wait to be sent. What finds no room is counted, and not logged once each."""
+
+    def __init__(self, exporter: SpanExporter, sending: Sending, queue: int, every_ms: float, batch: int) -> None:
+        super().__init__(QuietSpans(exporter, sending), queue, every_ms, batch)
+        self._sending, self._queue = sending, queue
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """See `SpanProcessor`."""
+        if self._sending.room(self._queue):
+            super().on_end(span)
 
 
 class QuietMetrics(MetricExporter):  # type: ignore[misc]

@@ -28,7 +28,7 @@ from mmcache.model.errors import SettingsError
 from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.settings import TelemetrySettings
-from mmcache.telemetry import Telemetry, attributed, instrument, render
+from mmcache.telemetry import Telemetry, attributed, instrument, providers, render
 from mmcache.telemetry.providers import within
 
 
@@ -335,3 +335,21 @@ def test_a_hostile_name_stops_nothing_from_arriving(name: str) -> None:
         assert sum(receiver.sums("mmcache.lookups").values()) == 2
         assert len(receiver.spans()) == 3
         assert watch.dropped == 0
+
+
+def test_what_finds_no_room_is_counted_and_not_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(providers, "QUEUE", 20)
+    monkeypatch.setattr(providers, "BATCH", 10)
+    with Receiver() as receiver, Cache(memory="64MiB") as cache:
+        receiver.hold.clear()
+        watch = instrument(cache, otlp=receiver.address, sample=1.0, spans_per_second=1e6)
+        for n in range(100):
+            cache.get_or_compute(key_of(cache, f"{n}"), lambda: "value")
+        until(lambda: watch.dropped >= 280)  # of 300: the queue holds 20, with those under way
+        receiver.hold.set()
+        watch.close()
+        assert watch.dropped == 280
+        assert len(receiver.spans()) == 20
+        assert not [record for record in caplog.records if "full" in record.getMessage()]

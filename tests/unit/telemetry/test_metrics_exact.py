@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcache import Cache, ledger
+from mmcache.attribution import Attribution
 from mmcache.ledger import LONGEST, NAMES, OTHER, SERIES, Ledger
 from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.stats import Asked, Tally
 from mmcache.telemetry import attributed
 from mmcache.telemetry.counts import counts_of, together
+from mmcache.telemetry.fast_hits import shared
 from mmcache.testing import FakeClock
 
 THREADS = 8
@@ -295,3 +297,40 @@ async def test_what_is_held_but_too_old_for_its_caller_is_a_miss_and_no_hit() ->
         assert [look.make is None for look in looks] == [True, False]
         stats = cache.stats()
         assert (stats.hits, stats.misses) == outcomes(cache) == (1, 1)
+
+
+@given(st.integers(0, 1000), st.dictionaries(st.tuples(st.text(max_size=2), st.text(max_size=2)), st.floats(0, 1e6)))
+def test_what_is_shared_out_adds_up(count: int, weights: dict[tuple[str, ...], float]) -> None:
+    parts = shared(count, weights)
+    assert sum(parts.values()) == count
+    assert all(part > 0 for part in parts.values())
+    total = sum(weights.values())
+    for by, part in parts.items():
+        assert total == 0 or abs(part - count * weights[by] / total) <= 1
+
+
+def test_who_asked_for_fast_hits_is_what_the_sample_shows() -> None:
+    with Cache(memory="64MiB") as cache:
+        counts, key = counts_of(cache), key_of(cache, "a", tenant="mine")
+        cache.put(key, "value")
+        for _ in range(40):
+            cache.peek(key)
+        counts.met(key, Attribution("/a", "", "eu"), 10.0)
+        counts.met(key, Attribution("/b", "", "us"), 30.0)
+        assert {(a.route, a.client_region, a.tenant): n for a, n in lookups(cache).items()} == {
+            ("/a", "eu", "mine"): 10, ("/b", "us", "mine"): 30,
+        }  # fmt: skip
+        for _ in range(4):
+            cache.peek(key)  # nothing new is known: shared out as before
+        assert {a.route: n for a, n in lookups(cache).items()} == {"/a": 11, "/b": 33}
+        assert set(together([counts.collect()])["mmcache.hit_ratio_by_client_region"]) == {("eu",), ("us",)}
+
+
+def test_no_region_has_a_ratio_while_most_hits_may_be_anybodys() -> None:
+    with Cache(memory="64MiB") as cache:
+        with attributed(region="eu"):
+            cache.get_or_compute(key_of(cache, "a"), lambda: "value")
+            for _ in range(9):
+                cache.get_or_compute(key_of(cache, "a"), lambda: "value")
+        found = together([counts_of(cache).collect()])["mmcache.hit_ratio_by_client_region"]
+        assert found == {("",): 1.0}  # not eu: 0.0, which is what the one lookup that is known to be its own would say
