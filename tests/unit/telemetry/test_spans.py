@@ -6,14 +6,21 @@ import asyncio
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
+from PIL import Image
+from tests.unit.semantic.world import MODEL, WORDINGS, Model, picture, semantic, trust
 from tests.unit.telemetry.recorded import Recorded, id_of, parent_of, trace_of
 
 from mmcache import Cache
 from mmcache.attribution import attributed
-from mmcache.model.event import Failed
+from mmcache.keys.region import Region
+from mmcache.lookup import Lookup
+from mmcache.model.event import Failed, MissReason
+from mmcache.model.void import VoidKey
+from mmcache.semantic.prompt import Prompt
 from mmcache.testing import FakeClock
 
 
@@ -252,3 +259,71 @@ def test_closed_it_observes_no_more_and_leaves_nothing() -> None:
         recorded.spans.thread.join(60)
         recorded.close()
         assert "mmcache-spans" not in {thread.name for thread in threading.enumerate()} - before
+
+
+def test_a_region_a_stale_block_and_a_row_say_how_they_were_looked_for() -> None:
+    clock = FakeClock()
+    with Cache(clock=clock, stale_while_revalidate=30.0) as cache, Recorded(cache) as recorded:
+        encode = cache.wrap(lambda picture: 1, modality="image", signature="v1", guard=False, ttl=5.0)
+        seen = Image.fromarray(np.zeros((8, 8, 3), np.uint8))
+        encode.region(seen, Region.whole(8, 8).crop((0, 0, 4, 4)))
+        assert recorded.told()[-1]["cache.strategy"] == "region"
+        assert recorded.told()[-1]["cache.region"]
+        encode(seen)
+        clock.advance(6)
+        encode(seen)
+        assert recorded.told()[-1]["cache.outcome"] == recorded.told()[-1]["cache.strategy"] == "stale"
+        assert recorded.told()[-1]["cache.hit"] is True
+        stale = recorded.all("cache.lookup")[-1]
+        assert parent_of(recorded.all("cache.compute")[-1]) == id_of(stale), "it is computed anew in its trace"
+        void = VoidKey.of(encode.key(seen).scope, MissReason.STALE_LEASE)
+        cache.answers.count_miss([void], Lookup(None, reason=void.reason, detail="rows"), "row")
+        told = recorded.told()[-1]
+        assert (told["cache.strategy"], told["cache.miss.reason"]) == ("row", "stale-lease")
+        assert not told.keys() & {"cache.key.hash", "cache.content", "cache.content.id"}
+
+
+def test_an_answer_by_meaning_is_near_and_one_that_is_not_trusted_abstained() -> None:
+    one, other, _ = WORDINGS["animal"]
+    with Cache(semantic=semantic()) as cache:
+        trust(cache)
+        with Recorded(cache) as recorded:
+            prompts = [Prompt(text, pictures=[picture(1)]) for text in (one, other, one, "Is it a dog?")]
+            sources = [cache.ask(prompt, Model(), model=MODEL).source for prompt in prompts]
+            told = sorted(recorded.all("cache.lookup"), key=lambda span: span.start_time or 0)
+            assert sources == ["computed", "near", "exact", "computed"]
+            first, near, exact, last = (dict(span.attributes or {}) for span in told)
+            assert (near["cache.outcome"], near["cache.strategy"], near["cache.hit"]) == ("near", "near", True)
+            assert near["cache.tier"] == "memory"
+            assert near["cache.saved_ms"] >= 0
+            assert (exact["cache.outcome"], exact["cache.strategy"]) == ("hit", "exact")
+            assert first["cache.outcome"] == last["cache.outcome"] == "miss"
+            assert last["cache.miss.reason"] in ("absent", "abstained")
+            assert len(recorded.told("cache.compute")) == 2
+
+
+def test_in_shadow_mode_what_is_computed_to_compare_is_told() -> None:
+    with Cache(mode="shadow") as cache, Recorded(cache) as recorded:
+        encode = encoder(cache)
+        encode("a cat")
+        encode("a cat")
+        lookups = recorded.all("cache.lookup")
+        computed = recorded.all("cache.compute")
+        assert [parent_of(span) for span in computed] == [id_of(span) for span in lookups]
+
+
+def test_who_measures_hears_of_what_is_recorded() -> None:
+    heard: list[tuple[str, str, float]] = []
+
+    def measured(kind: str, outcome: str, seconds: float, weight: float, context: Any) -> None:
+        assert trace.get_current_span(context).get_span_context().is_valid
+        assert seconds > 0
+        heard.append((kind, outcome, weight))
+
+    with Cache() as cache, Recorded(cache, measured=measured) as recorded:
+        encode = encoder(cache)
+        encode("a cat")
+        encode("a cat")
+        cache.peek(encode.key("a cat"))  # whose time nobody takes
+        recorded.all()
+    assert heard == [("lookup", "miss", 1.0), ("compute", "ok", 1.0), ("lookup", "hit", 1.0)]
