@@ -99,8 +99,11 @@ def _watch(traced: Trace, marks: deque[Mark], top: int, until: float | None, *, 
             while traced.alive and (until is None or time.monotonic() < until):
                 left = _REFRESH if until is None else until - time.monotonic()
                 traced.poll(max(0.0, min(0.25, left)))
-                if update is not None and time.monotonic() >= shown + _REFRESH:
-                    shown = time.monotonic()
+                if time.monotonic() < shown + _REFRESH:
+                    continue
+                shown = time.monotonic()
+                traced.sockets()  # those that were opened meanwhile, too
+                if update is not None:
                     update(_view(traced, marks, top), refresh=True)  # type: ignore[call-arg]
         except KeyboardInterrupt:  # the way to end it
             pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import statistics
 import subprocess
@@ -143,7 +142,7 @@ def _index(folder: Path, name: str, flags: tuple[str, ...]) -> Any:
     source = Path(hit_index.__file__).with_name("_hit_index.c")
     include = sysconfig.get_paths()["include"]
     words = [cc, "-O3", "-fno-math-errno", "-ffp-contract=off", "-fPIC", "-shared", f"-I{include}", *flags]
-    subprocess.run([*words, str(source), "-o", str(library)], check=True, capture_output=True, env=os.environ)
+    subprocess.run([*words, str(source), "-o", str(library)], check=True, capture_output=True)
     spec = importlib.util.spec_from_file_location("_hit_index", library)
     assert spec is not None
     assert spec.loader is not None

@@ -133,8 +133,25 @@ class Traced:
             self._descriptor = -1
 
 
+def addresses(shared: str) -> set[str]:
+    """`host:port` as `Traced.peers` names it: one for each address of the host. Raises `TracerError`."""
+    host, _, port = shared.rpartition(":")
+    if not host or not port.isdecimal():
+        raise TracerError(f"{shared!r} is no host:port")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise TracerError(f"{shared} is not known here: {error}") from error
+    return {_written(str(address[0]), int(port)) for *_, address in found}
+
+
+def _written(address: str, port: int) -> str:
+    address = address.removeprefix("::ffff:") if "." in address else address
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def _address(family: int, text: str) -> str:
     host, port = text.split(":")
     words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
     address = socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words))
-    return f"[{address}]:{int(port, 16)}" if ":" in address else f"{address}:{int(port, 16)}"
+    return _written(address, int(port, 16))

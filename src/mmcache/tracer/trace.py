@@ -26,7 +26,7 @@ from mmcache.tracer.layout import (
 )
 from mmcache.tracer.loaded import Loaded
 from mmcache.tracer.mark import Mark
-from mmcache.tracer.process import Traced
+from mmcache.tracer.process import Traced, addresses
 from mmcache.tracer.program import object_file
 
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -58,7 +58,8 @@ class Trace:
         least recently read go. Raises `TracerError`."""
         if not 1 <= threshold <= MOST_THRESHOLD:
             raise TracerError(f"a threshold is from 1 to {MOST_THRESHOLD} reads a second, not {threshold}")
-        self._hear, self._shared = hear, shared
+        self._hear = hear
+        self._shared = None if shared is None else addresses(shared)
         self._process = Traced(pid)
         self._loaded: Loaded | None = None
         self._peers: dict[int, str] = {}
@@ -92,7 +93,7 @@ class Trace:
 
     def _list_sockets(self) -> None:
         if self._shared is not None:
-            wanted = {fd for fd, peer in self._process.peers().items() if peer == self._shared}
+            wanted = {fd for fd, peer in self._process.peers().items() if peer in self._shared}
             self._kernel.list("listed_fds", wanted)
 
     @property

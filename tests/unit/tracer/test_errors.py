@@ -16,7 +16,7 @@ import pytest
 from mmcache.cli.app import run
 from mmcache.model.errors import TracerError
 from mmcache.tracer import Trace, libbpf, program
-from mmcache.tracer.process import Traced
+from mmcache.tracer.process import Traced, addresses
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tracer is for Linux")
 
@@ -60,6 +60,18 @@ def test_no_tracefs(tmp_path: Path) -> None:
     (tmp_path / "vmlinux").touch()
     with pytest.raises(TracerError, match=f"mount -t tracefs tracefs {re.escape(str(tmp_path))}"):
         Trace(os.getpid(), btf=tmp_path / "vmlinux", tracefs=(tmp_path,))
+
+
+def test_addresses_are_written_as_the_kernel_names_peers() -> None:
+    assert addresses("127.0.0.1:6379") == {"127.0.0.1:6379"}
+    assert addresses("[::1]:6379") == {"[::1]:6379"}
+    assert addresses("::ffff:127.0.0.1:80") == {"127.0.0.1:80"}
+
+
+@pytest.mark.parametrize("shared", ["valkey", "valkey:", ":6379", "127.0.0.1:x"])
+def test_what_is_no_address(shared: str) -> None:
+    with pytest.raises(TracerError, match="is no host:port"):
+        Trace(os.getpid(), shared=shared)
 
 
 @pytest.mark.parametrize("threshold", [0, 128])
