@@ -84,33 +84,33 @@ def _signatures(view: View, span: SpanRow, window: Window) -> Sequence[Signature
     mine = [
         facet
         for facet, row in enumerate(view.known.facets.rows)
-        if row[0] and (said := _facet(view, facet))["instance"] == span.instance
-        and said["service"] == span.service and said["modality"] == span.modality
-    ]  # fmt: skip
+        if row[0] and (said := _facet(view, facet))["service"] == span.service and said["modality"] == span.modality
+    ]
     view.cursor.register("mine", {"facet": np.array(mine, np.uint32)})
     try:
         rows = view.cursor.execute(
-            "SELECT signature, max(fields), f.hit, start_us >= $3 AS since, sum(weight), min(start_us), max(start_us)"
-            " FROM spans s JOIN facets f ON s.facet = f.id WHERE start_us >= $1 AND start_us < $2 AND signature != 0"
-            " AND facet IN (SELECT facet FROM mine) GROUP BY signature, f.hit, since",
+            "SELECT facet, signature, max(fields), start_us >= $3 AS since, sum(weight), min(start_us), max(start_us)"
+            " FROM spans WHERE start_us >= $1 AND start_us < $2 AND signature != 0"
+            " AND facet IN (SELECT facet FROM mine) GROUP BY facet, signature, since",
             [int(window.start * 1e6), int(window.end * 1e6), at],
         ).fetchall()
     finally:
         view.cursor.unregister("mine")
-    found: dict[int, dict[str, Any]] = {}
-    for signature, fields, hit, since, weight, first, last in rows:
-        told = found.setdefault(signature, {"fields": 0, "first": first, "last": last})
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for facet, signature, fields, since, weight, first, last in rows:
+        said = _facet(view, facet)
+        told = found.setdefault((said["instance"], signature), {"fields": 0, "first": first, "last": last})
         told["fields"] = max(told["fields"], fields)
         told["first"], told["last"] = min(told["first"], first), max(told["last"], last)
-        place = ("" if since else "before_") + ("hits" if hit else "misses")
+        place = ("" if since else "before_") + ("hits" if said["hit"] else "misses")
         told[place] = told.get(place, 0.0) + weight
     return [
         SignatureRow(
-            span.service, span.instance, span.modality, f"{signature:016x}", fields_of(view, told["fields"]),
+            span.service, instance, span.modality, f"{signature:016x}", fields_of(view, told["fields"]),
             told.get("before_hits", 0.0), told.get("before_misses", 0.0), told.get("hits", 0.0),
             told.get("misses", 0.0), told["first"] / 1e6, told["last"] / 1e6,
         )
-        for signature, told in sorted(found.items(), key=lambda one: one[1]["first"])
+        for (instance, signature), told in sorted(found.items(), key=lambda one: one[1]["first"])
     ]  # fmt: skip
 
 

@@ -88,17 +88,18 @@ def _moved(rows: ExplainRows, before: SpanRow | None) -> tuple[tuple[Moved, ...]
         return (), ""
     others = sum(row.misses for row in rows.spread)
     return tuple(moved_fields(gone.fields, rows.span.fields)), (
-        f"no hit of this input was recorded; {count(others)} misses by the same change are: this process used "
-        f"signature {named(gone.signature)} until {clock(gone.last)}"
+        f"no hit of this input was recorded; {count(others)} misses by the same change were: signature "
+        f"{named(gone.signature)} was used until {clock(gone.last)} in instance {named(gone.instance)}"
     )
 
 
 def _gone(signatures: Sequence[SignatureRow], span: SpanRow) -> SignatureRow | None:
-    """The signature that gave way to the span's: named in its detail, else the one most used before."""
+    """The signature that gave way to the span's: named in its detail, else one that its process used last before."""
     old = [row for row in signatures if row.signature != span.signature and row.before_hits + row.before_misses > 0]
     stated = [row for row in old if row.signature and span.detail.startswith(row.signature)]
-    fading = [row for row in old if row.before_hits + row.before_misses > row.hits + row.misses]
-    return max(stated or fading or old, key=lambda row: (row.before_hits, row.before_misses), default=None)
+    mine = [row for row in stated or old if row.instance == span.instance] or stated
+    over = [row for row in mine if row.hits + row.misses == 0]
+    return max(over or mine, key=lambda row: (row.before_hits, row.before_misses, row.signature), default=None)
 
 
 def _trace(span: SpanRow, *, hit: bool) -> Any:

@@ -113,8 +113,8 @@ class ExplainRows:
     spread: Sequence[InstanceRow]
     """Misses of the same reason and, for `signature`, of the same signature as the span's; of the same modality."""
     signatures: Sequence[SignatureRow] = ()
-    """Those that the span's process used for its modality in `window` (`before_*` = before the span began, the others
-    since): what says which change it was, where no hit of this input was recorded."""
+    """Those that processes of the span's service used for its modality in `window` (`before_*` = before the span began,
+    the others since): what says which change it was, where no hit of this input was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,24 @@ def test_where_nothing_of_this_input_was_recorded_the_process_tells() -> None:
     assert [(one.component, one.was, one.now) for one in found.moved] == [
         ("model_version", "clip-1.4.0", "clip-1.5.0")
     ]  # fmt: skip
-    assert "No hit of this input was recorded; 300 misses by the same change are" in said(found)
+    assert "No hit of this input was recorded; 300 misses by the same change were: signature aaaa" in said(found)
+    assert "until 02:14:59 UTC in instance encoder-2" in said(found)
     named = explain(rows(lookup(NOON, reason="signature", detail=f"{'c' * 16} is stored"), signatures=used))
     assert "c" * 16 in said(named)
     assert found.before is None
+
+
+def test_what_a_process_was_before_it_was_restarted_others_tell() -> None:
+    fields = {"model_version": "clip-1.4.0", "dtype": "float16"}
+    others = [
+        SignatureRow("encoders", "encoder-9", "image", "a" * 16, fields, 9.0, 5.0, 0.0, 0.0, NOON - 3000, NOON - 1),
+        SignatureRow("encoders", "encoder-1", "image", "a" * 16, fields, 7.0, 5.0, 9.0, 1.0, NOON - 3000, NOON + 9),
+        SignatureRow("encoders", "encoder-1", "image", "c" * 16, {}, 99.0, 1.0, 9.0, 1.0, NOON - 3000, NOON + 9),
+    ]
+    named = lookup(NOON, reason="signature", detail=f"{'a' * 16} is stored: model_version differs")
+    assert [one.component for one in explain(rows(named, signatures=others)).moved] == ["model_version"]
+    assert "in instance encoder-9" in said(explain(rows(named, signatures=others)))
+    assert explain(rows(replace(named, detail=""), signatures=others)).moved == ()  # nobody knows which it was
 
 
 @pytest.mark.parametrize("reason", REASONS)
