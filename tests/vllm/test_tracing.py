@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,16 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` runs these")
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
 
+import numpy as np
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from PIL import Image
 from tests.vllm.test_connector import Both, config, output, request
 
 from mmcache.integrations.vllm import caches
 from mmcache.integrations.vllm import connector as module
+from mmcache.lab.engines.process import Engine
 from mmcache.model.errors import SettingsError
 from mmcache.stats import Asked
 from mmcache.telemetry import instrument
@@ -121,3 +127,45 @@ def test_spans_are_sent_where_the_options_say(tmp_path: Path) -> None:
         with pytest.raises(SettingsError):
             Both(config(tmp_path, **wrong))
     assert caches._open == {}
+
+
+@pytest.mark.slow
+def test_a_real_engine_sends_them(tmp_path: Path) -> None:
+    service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+    taken: queue.Queue[bytes] = queue.Queue()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.path == "/v1/traces":
+                taken.put(body)
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    picture = tmp_path / "a.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (336, 336, 3), dtype=np.uint8)).save(picture)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            options = {"otlp": f"http://127.0.0.1:{server.server_port}", "sample": 1.0}
+            with Engine("ours", folder=tmp_path, store=tmp_path / "store", options=options) as engine:
+                assert engine.ask(picture, "w1 <image> w2").encoded == 1
+        finally:
+            server.shutdown()
+            thread.join()
+    spans = [
+        span
+        for body in iter(lambda: taken.get_nowait() if not taken.empty() else b"", b"")
+        for group in service.ExportTraceServiceRequest.FromString(body).resource_spans
+        for scoped in group.scope_spans
+        for span in scoped.spans
+    ]
+    found = {span.name: {one.key: one.value.string_value for one in span.attributes} for span in spans}
+    assert {"cache.lookup", "cache.put"} <= found.keys()
+    assert {told["cache.route"] for told in found.values()} == {"vllm"}
+    assert found["cache.lookup"]["cache.modality"] == "image"
