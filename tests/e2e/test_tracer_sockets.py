@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from tests.e2e.tracer_stage import Reader, reader, require_tracing, tracefs
 
-from mmcache.model.errors import TracerError
+from mmcache.lab.servers import choose, server
+from mmcache.model.errors import AssetError, TracerError
 from mmcache.tracer import Trace
 from mmcache.tracer.process import Traced
 
@@ -96,6 +97,16 @@ def test_each_answer_over_a_connection_with_redis_commands_is_timed(read: Reader
     assert one["count"] == COUNT
     assert 0 < one["mean"] <= one["most"]
     assert one["median"] > 0
+
+
+def test_a_real_shared_tier_is_found_by_what_goes_over_its_connections(read: Reader, tmp_path: Path) -> None:
+    try:
+        choose()
+    except AssetError as error:
+        pytest.skip(str(error))
+    with server(tmp_path / "server") as running, _watched(read.pid) as found:
+        assert read("ask", f"valkey://127.0.0.1:{running.port}", COUNT) == 0
+    assert sum(one["count"] for one in found) >= COUNT
 
 
 def test_other_talk_and_other_processes_are_not_timed(read: Reader) -> None:

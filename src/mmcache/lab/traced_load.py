@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,12 @@ class Load:
             os.write(descriptor, b"\x17\x03\x03")
             os.read(descriptor, 100)
 
+    def ask(self, url: str, count: str) -> int:
+        """Look up that many keys in a shared tier that has none of them: how many were found."""
+        with tempfile.TemporaryDirectory() as folder, Cache(folder, secret=bytes(32), shared=url) as cache:
+            keys = [cache.key(f"question {n}", modality="text", signature="traced-load-1") for n in range(int(count))]
+            return sum(cache.get(key) is not None for key in keys)
+
     def listen(self) -> str:
         """Take marks: where."""
         load = self
@@ -156,6 +163,7 @@ def main() -> None:
             "get",
             "fork",
             "talk",
+            "ask",
             "dial",
             "exchange",
             "listen",
