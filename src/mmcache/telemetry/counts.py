@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -54,7 +53,7 @@ class Seen(NamedTuple):
 
 
 NOTHING_SEEN = Seen(Counter(), Counter(), Counter(), Counter())
-_gate = threading.Lock()
+_gate = Lock()
 _serials = itertools.count()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from mmcache import forks
 from mmcache.cache import Cache
+from mmcache.forks import Lock
 from mmcache.model.errors import SettingsError
 from mmcache.settings import TelemetrySettings
 from mmcache.telemetry.counts import Counts, counts_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mmcache.telemetry.spans import Spans
 
 _watched: weakref.WeakSet[Cache] = weakref.WeakSet()
-_gate = threading.Lock()
+_gate = Lock()
 
 
 def instrument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 _all: weakref.WeakKeyDictionary[Any, Metrics] = weakref.WeakKeyDictionary()
 _global: list[Metrics] = []
-_gate = threading.Lock()
+_gate = Lock()
 
 
 class Metrics:
