@@ -20,6 +20,7 @@ from starlette.responses import Response
 from mmcache.dashboard import browse, causation, evidence, explained, hot, levels, meta, overview
 from mmcache.dashboard.asking import Question, WrongQuestionError, question, whole
 from mmcache.dashboard.counting import View
+from mmcache.dashboard.retention import used
 from mmcache.dashboard.store import Store
 from mmcache.model.errors import DashboardError
 from mmcache.settings import parse_bytes
@@ -120,7 +121,7 @@ class Api:
     # One function a question.
 
     def _meta(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
-        return meta.meta(view, self._version, self._store.size(), self._store.limit_bytes)
+        return meta.meta(view, self._version, used(view.cursor), self._store.limit_bytes)
 
     def _ratio(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
         return overview.ratio(view, asked, given.get("by"), whole(given, "points", 120, POINTS))

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mmcache.dashboard.rows import AXES
+from mmcache.dashboard.rows import AXES, REASONS
 from mmcache.dashboard.schema import WORDS
+from mmcache.dashboard.taken import LOOKUP
 
 OTHER = "other"
 MOST_WORDS = 20_000
@@ -30,8 +31,8 @@ SHEET = 8_192
 class Words:
     """Texts of one column. Number 0 is the empty one, 1 is `other`."""
 
-    def __init__(self, texts: Sequence[str] = (), most: int = MOST_WORDS) -> None:
-        self.texts = list(texts) or ["", OTHER]
+    def __init__(self, texts: Sequence[str] = (), most: int = MOST_WORDS, ours: Sequence[str] = ()) -> None:
+        self.texts = list(texts) or ["", OTHER, *ours]
         self.saved = len(texts)
         self._most = most
         self._ids = {text: at for at, text in enumerate(self.texts)}
@@ -70,10 +71,14 @@ class Sheets:
         return known
 
 
+_COLUMNS = ("lookup", "hit", *AXES)
+_INSTANCE = _COLUMNS.index("instance")
+
+
 class Facets:
     """Combinations of the axes' words, with whether it is a lookup and a hit."""
 
-    COLUMNS = ("lookup", "hit", *AXES)
+    COLUMNS = _COLUMNS
 
     def __init__(self, rows: Iterable[Sequence[int]] = ()) -> None:
         self.rows: list[tuple[int, ...]] = [tuple(int(cell) for cell in row) for row in rows]
@@ -86,8 +91,10 @@ class Facets:
         """Its number."""
         known = self._ids.get(row)
         if known is None:
-            if len(self.rows) >= MOST_FACETS:
-                row = (*row[:2], *(1 if word else 0 for word in row[2:9]), *row[9:])
+            if len(self.rows) >= MOST_FACETS:  # first processes count as one, then all but outcomes and reasons
+                row = (*row[:_INSTANCE], 1, *row[_INSTANCE + 1 :])
+                if row not in self._ids and len(self.rows) >= 2 * MOST_FACETS:
+                    row = (*row[:2], *(1 if word else 0 for word in row[2 : _INSTANCE + 1]), *row[_INSTANCE + 1 :])
                 if (known := self._ids.get(row)) is not None:
                     return known
             known = self._ids[row] = len(self.rows)
@@ -102,11 +109,25 @@ class Facets:
             return self._table
 
 
+OURS = {
+    "name": (LOOKUP, "cache.put", "cache.compute", "cache.invalidate"),
+    "reason": REASONS,
+    "outcome": ("hit", "near", "stale", "miss", "partial", "bypass", "pass"),
+    "strategy": ("exact", "near", "stale", "region", "row"),
+    "tier": ("memory", "disk", "valkey"),
+}  # fmt: skip
+"""Known from the start: whoever sends many words pushes none of these out."""
+
+
+def _words(name: str, texts: Sequence[str]) -> Words:
+    return Words(texts, FEW.get(name, MOST_WORDS), OURS.get(name, ()))
+
+
 class Dictionary:
     """All three."""
 
     def __init__(self) -> None:
-        self.words = {name: Words((), FEW.get(name, MOST_WORDS)) for name in WORDS}
+        self.words = {name: _words(name, ()) for name in WORDS}
         self.facets = Facets()
         self.sheets = Sheets()
 
@@ -117,7 +138,7 @@ class Dictionary:
         texts: dict[int, list[str]] = {}
         for axis, text in connection.execute("SELECT axis, text FROM words ORDER BY axis, id").fetchall():
             texts.setdefault(axis, []).append(text)
-        found.words = {name: Words(texts.get(at, ()), FEW.get(name, MOST_WORDS)) for name, at in WORDS.items()}
+        found.words = {name: _words(name, texts.get(at, ())) for name, at in WORDS.items()}
         columns = ", ".join(Facets.COLUMNS)
         found.facets = Facets(connection.execute(f"SELECT {columns} FROM facets ORDER BY id").fetchall())
         sheets = connection.execute("SELECT text FROM sheets ORDER BY id").fetchall()

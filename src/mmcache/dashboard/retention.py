@@ -103,3 +103,13 @@ def floors(connection: Any) -> dict[str, int]:
         return {name: int(connection.execute(query).fetchone()[0] or 0) for name, query in found.items()}
     except duckdb.Error:
         return dict.fromkeys(found, 0)
+
+
+def floor_us(connection: Any) -> int | None:
+    """Before this, spans have gone and counts may be left, which late spans must not begin anew; None = none has."""
+    (first,) = connection.execute("SELECT min(start_us) FROM spans").fetchone()
+    oldest, newest = connection.execute(f"SELECT min(start), max(start) FROM rollup_{CLOSED_BY}").fetchone()
+    if oldest is None:
+        return None
+    kept: int = newest + CLOSED_BY if first is None else first // 1_000_000 // CLOSED_BY * CLOSED_BY
+    return kept * 1_000_000 if oldest < kept else None

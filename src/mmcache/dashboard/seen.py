@@ -15,8 +15,8 @@ class Seen:
     """Names of the last 200 000 spans, or up to twice as many."""
 
     def __init__(self, names: Iterable[tuple[int, int]] = ()) -> None:
-        self._young = set(names)
-        self._old: set[tuple[int, int]] = set()
+        self._young = set(map(hash, names))
+        self._old: set[int] = set()
 
     @classmethod
     def read(cls, connection: Any) -> Seen:
@@ -31,7 +31,7 @@ class Seen:
         """Those that are."""
         found = []
         for span in spans:
-            name = (span.trace[1], span.span)
+            name = hash((span.trace[1], span.span))
             if name in self._young or name in self._old:
                 continue
             self._young.add(name)
@@ -43,6 +43,6 @@ class Seen:
     def forget(self, spans: Iterable[Taken]) -> None:
         """They were not kept."""
         for span in spans:
-            name = (span.trace[1], span.span)
+            name = hash((span.trace[1], span.span))
             self._young.discard(name)
             self._old.discard(name)

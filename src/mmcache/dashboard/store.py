@@ -80,7 +80,7 @@ class Store:
         self._closed = False
         self._size_due = self._rests_until = 0.0
         self._floors = retention.floors(self._connection)
-        self._floor_us: int | None = None
+        self._floor_us = retention.floor_us(self._connection)
         self._writer = threading.Thread(target=self._run, name="mmcache-dashboard-writer", daemon=True)
         self._writer.start()
 

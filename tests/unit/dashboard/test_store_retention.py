@@ -84,6 +84,22 @@ async def test_what_is_older_than_what_is_kept_is_refused() -> None:
         app.close()
 
 
+def test_a_restart_knows_what_has_gone(tmp_path: Path) -> None:
+    path = tmp_path / "traces.duckdb"
+    with a_store(path, queue_spans=10**9) as store:
+        assert store.floor_us < MIDNIGHT * 1e6
+        fill(store, Night(MIDNIGHT, 5_000))
+        cut(store, 0.5)
+        floor, counts = store.floor_us, ratio(store, 72)
+    with a_store(path) as store:
+        assert store.floor_us >= floor > MIDNIGHT * 1e6
+        assert ratio(store, 72) == counts
+    with a_store(path) as store:
+        store.between(lambda: store._connection.execute("DELETE FROM spans")).result()
+    with a_store(path) as store:
+        assert store.floor_us > floor
+
+
 def test_a_flood_within_one_slice_is_cut_too() -> None:
     with a_store(queue_spans=10**9) as store:
         fill(store, Night(MIDNIGHT, 5_000, 0.02))

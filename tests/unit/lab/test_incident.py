@@ -33,13 +33,13 @@ def test_a_seed_gives_one_night() -> None:
 
 async def test_several_nights_at_once_are_counted_as_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "traces.duckdb"
-    count = build(path, Night(MIDNIGHT, 4_000), 3)
-    window: dict[str, Any] = {"from_": MIDNIGHT, "to": MIDNIGHT + 7 * 3600}
+    count = build(path, Night(MIDNIGHT, 4_000, 3.0), 3)
+    window: dict[str, Any] = {"from_": MIDNIGHT, "to": MIDNIGHT + 4 * 3600}
     with a_store(path, **KEPT) as store:
         app = Dashboard(store)
         assert (await call(app, "/api/v1/meta")).json["spans"] == count
         sums = []
-        for points in (7, 1000):
+        for points in (4, 1000):
             (series,) = (await call(app, "/api/v1/ratio", **window, points=points)).json["series"]
             sums.append((sum(series["hits"]), sum(series["misses"])))
         assert sums[0] == sums[1]
@@ -54,7 +54,7 @@ async def test_several_nights_at_once_are_counted_as_one_by_one(tmp_path: Path) 
 
 async def test_both_causes_are_found_apart(tmp_path: Path) -> None:
     path = tmp_path / "traces.duckdb"
-    build(path, Night(MIDNIGHT, 40_000), 1)
+    build(path, Night(MIDNIGHT, 25_000, 3.0), 1)
     with a_store(path, **KEPT) as store:
         app = Dashboard(store)
         reply = await call(app, "/api/v1/causes", from_=MIDNIGHT + 2 * 3600, to=MIDNIGHT + 3 * 3600)
