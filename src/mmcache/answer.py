@@ -355,7 +355,7 @@ def _way(key: Key, look: Lookup, strategy: Strategy) -> str:
         return strategy
     if look.stale:
         return "stale"
-    return strategy if key.region == WHOLE else "region"
+    return strategy if key.endswith(WHOLE) else "region"
 
 
 def nothing() -> None:

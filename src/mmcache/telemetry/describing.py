@@ -83,7 +83,7 @@ class Describing:
             return said
         said["cache.key.hash"] = blake3(key).digest(length=8).hex()
         said["cache.content"] = key.digest.hex()
-        if key.region != WHOLE:
+        if not key.endswith(WHOLE):
             said["cache.region"] = key.region.hex()
         if scope is not None:
             said["cache.content.id"] = scope.content_id(key).hex()
