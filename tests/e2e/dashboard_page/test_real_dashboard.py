@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,44 +22,52 @@ from tests.e2e.dashboard_page.real import dashboard, lookup, send
 from tests.e2e.dashboard_page.stage import chart, ready, rows, says, until
 from tests.e2e.dashboard_page.test_page_names import NASTY, unharmed
 
-from mmcache.lab.incident.rehearsal import CHANGED, Plan, Rehearsal
-
 pytestmark = pytest.mark.slow
 
 
+MIDNIGHT = 1_790_208_000.0
+"""Of the generated night, Unix seconds."""
+QUARTER_PAST_TWO = MIDNIGHT + 2.25 * 3600
+BEGIN, END = QUARTER_PAST_TWO - 3600, QUARTER_PAST_TWO + 3600
+
+
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A dashboard over the generated night of `mmcache.lab.incident`; its address."""
     if not CHROMIUM.exists():
         pytest.skip("Chromium is not installed: apt-get install chromium")
-    with Rehearsal(tmp_path_factory.mktemp("night"), Plan(before=8, after=12)) as rehearsal:
-        rehearsal.play()
-        yield rehearsal
+    store = tmp_path_factory.mktemp("night") / "night.duckdb"
+    words = ["--store", str(store), "--spans", "40000", "--hours", "3.5", "--midnight", str(MIDNIGHT)]
+    subprocess.run([sys.executable, "-m", "mmcache.lab.incident", *words], check=True, capture_output=True)
+    with dashboard(store) as address:
+        yield address
 
 
-def test_from_the_dip_of_the_night_to_the_part_of_the_key(night: Rehearsal, open_page: OpenPage) -> None:
-    begin, end = night.plan.window
-    page = open_page(f"{night.page}/?from={begin:.0f}&to={end:.0f}&by=instance")
+def test_from_the_dip_of_the_night_to_the_part_of_the_key(night: str, open_page: OpenPage) -> None:
+    page = open_page(f"{night}/?from={BEGIN:.0f}&to={END:.0f}&by=instance")
     ready(page)
     expect(page.locator("#ratio path.line")).to_have_count(3)
-    causes = page.locator("#causes li.cause")
-    expect(causes.filter(has_text="Another signature")).to_contain_text("since 02:15")
-    expect(causes.filter(has_text="Another signature")).to_contain_text(f"instance {CHANGED}")
-    expect(causes.filter(has_text="tenant batch")).to_contain_text("since 02:20")
+    swap = page.locator("#causes li.cause").filter(has_text="Another signature")
+    expect(swap).to_contain_text("since 02:15")
+    expect(swap.locator(".where")).to_contain_text("instance web-2")
+    expect(swap.locator(".moved ins")).to_have_text("resize=256,crop=centre")
+    flood = page.locator("#causes li.cause").filter(has_text="A flood")
+    expect(flood).to_contain_text("since 02:16")
+    expect(flood.locator(".where")).to_contain_text("tenant archive")
     box = chart(page).bounding_box()
     assert box
-    at = (night.plan.swap + 150 - begin) / (end - begin)
-    page.mouse.click(box["x"] + 46 + at * (box["width"] - 56), box["y"] + box["height"] / 2)
-    expect(page.locator("#requests .chip")).to_contain_text("02:17")
+    page.mouse.click(box["x"] + 46 + (0.5 + 30 / 7200) * (box["width"] - 56), box["y"] + box["height"] / 2)
+    expect(page.locator("#requests .chip")).to_contain_text("02:15–02:16")
     ready(page)
     row = rows(page).filter(has_text="signature").first
-    expect(row).to_contain_text(CHANGED)
+    expect(row).to_contain_text("web-2")
     row.locator("a").click()
     expect(page.get_by_role("treeitem", name="cache.lookup, signature")).to_have_attribute("aria-selected", "true")
     moved = page.locator(".explain .movedtable tbody tr")
-    expect(moved.get_by_role("rowheader")).to_have_text("model_version")
-    expect(moved.locator("del")).to_have_text("e5-small@3")
-    expect(moved.locator("ins")).to_have_text("e5-small@4")
-    expect(page.locator(".spread tbody tr").filter(has_text=CHANGED)).to_have_count(1)
+    expect(moved.get_by_role("rowheader")).to_have_text("preprocess")
+    expect(moved.locator("del")).to_have_text("resize=224,crop=centre")
+    expect(moved.locator("ins")).to_have_text("resize=256,crop=centre")
+    expect(page.locator(".spread tbody tr").filter(has_text="web-2")).to_have_count(1)
     assert says(page, "trace")
     last_hit = page.locator(".explain .before a")
     if last_hit.count():  # not every input was asked for before
@@ -65,16 +75,16 @@ def test_from_the_dip_of_the_night_to_the_part_of_the_key(night: Rehearsal, open
         expect(page.locator(".explain .pill")).to_contain_text("hit")
 
 
-def test_a_cause_narrows_the_page(night: Rehearsal, open_page: OpenPage) -> None:
-    begin, end = night.plan.window
-    page = open_page(f"{night.page}/?from={begin:.0f}&to={end:.0f}")
+def test_a_cause_narrows_the_page(night: str, open_page: OpenPage) -> None:
+    page = open_page(f"{night}/?from={BEGIN:.0f}&to={END:.0f}")
     ready(page)
-    page.locator("#causes li.cause").filter(has_text="tenant batch").get_by_role("button").click()
+    page.locator("#causes li.cause").filter(has_text="A flood").get_by_role("button").click()
     ready(page)
-    assert says(page, "tenant") == "batch"
-    expect(rows(page).first).to_contain_text("batch")
+    assert says(page, "tenant") == "archive"
+    expect(rows(page).first).to_contain_text("archive")
     expect(rows(page).filter(has_text="shop")).to_have_count(0)
     page.go_back()
+    ready(page)
     page.locator("#keys tbody button").first.click()
     until(page, lambda: says(page, "key") is not None, "the key filters")
     ready(page)

@@ -37,7 +37,7 @@ export class CausesPanel extends Panel {
       el("span", { class: "against" }, known ? ` against ${stretch(baseline.from, baseline.to)}` : " in this time"));
     const told = causes.filter((c) => c.share > 0);
     reconcile(this.list, told, (c) => `${c.cause} ${JSON.stringify(c.where)}`, () => this.item(), (item, cause, i) => this.tell(item, cause, i));
-    const others = causes.filter((c) => !(c.share > 0)).map((c) => c.text);
+    const others = causes.filter((c) => c.share < -0.01).map((c) => c.text);
     fill(this.rest, ...(told.length ? others : [fell ? "No single cause stands out. The misses by reason say more." : "It did not fall."]));
     this.told(told.flatMap((c, i) => (c.since === null || c.since === undefined ? [] : [{ at: c.since, text: String(i + 1), slot: slot(c.cause) }])));
   }
@@ -81,7 +81,7 @@ export class CausesPanel extends Panel {
   /** @param {Cause} cause */
   pick(cause) {
     const filters = { ...current().filters };
-    for (const [axis, value] of Object.entries(cause.where ?? {})) if (AXES.includes(axis)) filters[axis] = [String(value)];
+    for (const [axis, value] of Object.entries(cause.where ?? {})) if (AXES.includes(axis)) filters[axis] = [value].flat().map(String);
     if (cause.cause in REASONS) filters.reason = [cause.cause];
     change({ filters, show: "miss", picked: null });
     this.picked?.();
