@@ -233,7 +233,7 @@ def prometheus(target: str, folder: Path, factor: int) -> Iterator[Prometheus]:
     text = (DEPLOY / "prometheus/prometheus.yml").read_text(encoding="utf-8")
     text = text.replace("127.0.0.1:8090", target).replace(": 15s", ": 2s")
     config = folder / "prometheus.yml"
-    config.write_text(text[: text.index("  # What reaches Prometheus through the collector")], encoding="utf-8")
+    config.write_text(text, encoding="utf-8")
 
     def command(ports: list[int]) -> list[str]:
         assert PROMETHEUS is not None

@@ -22,6 +22,9 @@ from tests.unit.deploy.kit import names_in, promtool, reference, rules
 from tests.unit.deploy.test_loki import stage
 from tests.unit.server.upstream import Upstream, served
 
+from mmcache.lab import servers
+from mmcache.model.errors import AssetError
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus: install Debian's package of that name"),
@@ -128,3 +131,46 @@ def test_the_access_log_has_what_loki_is_told_to_take_out(tmp_path: Path) -> Non
         (line,) = (line for line in list(proxy.lines) if line.get("route") == EMBEDDINGS)
         assert line.keys() == set(stage("json")) - {"event"}
         assert {name: line[name] for name in stage("labels")} == {"route": EMBEDDINGS, "outcome": "miss"}
+
+
+def test_an_alert_fires_while_the_shared_tier_is_dead_and_clears_when_it_is_back(tmp_path: Path) -> None:
+    """No request fails meanwhile, and nothing else pages: the proxy itself is well."""
+    app = Upstream()
+    app.on(EMBEDDINGS, embed)
+    try:
+        started = servers.server(tmp_path / "valkey", binary=servers.choose("valkey", 9))
+    except AssetError as missing:
+        pytest.skip(str(missing))
+    with (
+        served(app) as behind,
+        started as valkey,
+        serving("--upstream", behind, "--shared", valkey.url, cwd=tmp_path) as proxy,
+        prometheus(proxy.address.removeprefix("http://"), tmp_path / "prometheus", FASTER) as watch,
+    ):
+        asked = itertools.count()
+
+        def miss() -> None:
+            assert ask(proxy.address, [f"text {next(asked)}"]) == "miss"
+
+        def looked() -> bool:
+            miss()
+            return bool(watch.value("sum(instance:mmcache_lookups:rate5m)")) and watch.firing() is not None
+
+        until(looked, "what is recorded of it, and alerts")
+        assert not {"MmcacheTierDown", "MmcacheDown"} & (watch.firing() or set())
+        valkey.kill()
+
+        def fired() -> bool:
+            miss()
+            return "MmcacheTierDown" in (watch.firing() or ())
+
+        until(fired, "the alert")
+        assert "MmcacheDown" not in (watch.firing() or ())
+        valkey.restart()
+
+        def clear() -> bool:
+            miss()
+            fires = watch.firing()
+            return fires is not None and "MmcacheTierDown" not in fires
+
+        until(clear, "all clear")

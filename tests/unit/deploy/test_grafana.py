@@ -60,6 +60,22 @@ def test_a_dot_on_a_latency_panel_opens_its_trace() -> None:
     assert link["url"].endswith("/?trace=$${__value.raw}")  # Grafana makes one dollar of two
 
 
+def test_a_ratio_without_hits_is_nothing_and_without_lookups_it_is_none() -> None:
+    """A share of hits that are not born is not a panel without data, and one of no lookups is not a number."""
+    for panel in PANELS:
+        for target in panel.get("targets", ()):
+            if 'outcome!="miss"' in target["expr"]:
+                assert " or 0 * " in target["expr"], panel["title"]
+                assert target["expr"].endswith(" > 0)"), panel["title"]
+
+
+def test_what_only_spans_fill_says_so() -> None:
+    for panel in PANELS:
+        asked = " ".join(target["expr"] for target in panel.get("targets", ()))
+        if re.search(r"mmcache_(lookup|compute)_duration_", asked):
+            assert "telemetry.otlp" in panel.get("description", ""), panel["title"]
+
+
 def test_what_must_be_seen_is_on_it() -> None:
     titles = {panel["title"] for panel in PANELS}
     for axis in ("client region", "modality", "route", "tenant"):

@@ -56,8 +56,23 @@ def test_the_operators_files_fit_its_definitions() -> None:
             assert complaints(document, "prometheus/operator.schema.json") == [], name
 
 
+def test_whoever_starts_it_as_it_stands_is_not_alarmed_by_a_target_that_he_does_not_run() -> None:
+    text = (HERE / "prometheus.yml").read_text(encoding="utf-8")
+    assert [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]] == ["mmcache"]
+    off = re.search(r"(?:^  # (?:- |  ).+\n)+\Z", text, re.M)
+    assert off, "the collector's job is there to be switched on"
+    on = yaml.safe_load(text[: off.start()] + off[0].replace("  # ", "  "))["scrape_configs"]
+    assert [job["job_name"] for job in on] == ["mmcache", "mmcache-collector"]
+    assert on[1]["honor_labels"]
+    listens = load("collector/collector.yaml")["exporters"]["prometheus"]["endpoint"]
+    assert on[1]["static_configs"] == [{"targets": ["127.0.0.1:" + listens.rpartition(":")[2]]}]
+
+
 def test_the_monitor_finds_the_service() -> None:
     service, monitor = yaml.safe_load_all((HERE / "servicemonitor.yaml").read_text(encoding="utf-8"))
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert {end["port"] for end in monitor["spec"]["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}
     assert service["metadata"]["name"].startswith("mmcache"), "the rules go by the job's name"
+    # Charts call their own Service by the app's name, with its label: this one must not be that one, nor find it.
+    assert service["metadata"]["name"] != "mmcache"
+    assert len(monitor["spec"]["selector"]["matchLabels"]) > 1
