@@ -35,6 +35,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from mmcache.model.key import Key
 from mmcache.telemetry.parents import variable
+from mmcache.telemetry.sampling import Pace
 
 if TYPE_CHECKING:
     from mmcache.answer import Answers
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 Headers = list[tuple[bytes, bytes]]
 Attributes = dict[str, str | int | float | bool]
 
+PER_SECOND = 500.0
 ASKED_PER_SECOND = 100.0
 """Requests that are recorded because their callers ask for it."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"})
@@ -56,17 +58,20 @@ _NOTHING = trace.set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, T
 
 
 class Requests:
-    """The tracer of one door. tracer_provider: None = OpenTelemetry's global one. sample: share of requests, 0…1."""
+    """The tracer of one door. tracer_provider: None = OpenTelemetry's global one. sample: share of requests, 0…1.
+    per_second: most that are drawn; the share sinks until that holds, and weights rise. asked_per_second: most of those
+    that callers ask for."""
 
     def __init__(
-        self, tracer_provider: TracerProvider | None = None, sample: float = 0.01, *,
+        self, tracer_provider: TracerProvider | None = None, sample: float = 0.01, *, per_second: float = PER_SECOND,
         asked_per_second: float = ASKED_PER_SECOND, draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._tracer = trace.get_tracer("mmcache.server", tracer_provider=tracer_provider)
-        self._sample, self._draw, self._clock = sample, draw, clock
-        self._weight = 1.0 / sample if sample > 0 else 0.0
-        self._rate, self._left, self._when = asked_per_second, asked_per_second, clock()
+        self._pace, self._draw, self._clock = Pace(sample, per_second), draw, clock
+        self._share, self._made = self._pace.share, 0
+        self._looked = self._when = clock()
+        self._rate = self._left = asked_per_second
         held = variable()
         self.skip: Callable[[], Token[Context]] = partial(contexts.attach if held is None else held.set, _NOTHING)
         """What runs in this context from now on is not recorded, until `resume`."""
@@ -75,16 +80,16 @@ class Requests:
     def begin(self, method: str, route: str | None, headers: Headers) -> Request | None:
         """A request has come; its span is current in this context until `Request.end`. route: its template. None = it
         is not recorded: see `skip`."""
-        drawn = self._draw() < self._sample
+        chosen = self._draw() < self._share
         parent = None
         for name, _ in headers:
             if name == b"traceparent":
                 parent = parent_of(headers)
                 break
-        if not (drawn or (parent is not None and parent.trace_flags.sampled and self._may())):
+        if not (chosen or (parent is not None and parent.trace_flags.sampled and self._may())):
             return None
         try:
-            return self._recorded(method, route, parent, self._weight if drawn else 0.0)
+            return self._recorded(method, route, parent, self._chosen() if chosen else 0.0)
         except Exception:  # noqa: BLE001 - samplers and processors are plug-ins
             return None
 
@@ -103,6 +108,16 @@ class Requests:
         if not span.is_recording():
             return None
         return Request(self._tracer, span, contexts.attach(trace.set_span_in_context(span, Context())), route, weight)
+
+    def _chosen(self) -> float:
+        """One more that was drawn; how many it stands for. Decides anew, once a second, how many are drawn."""
+        weight = self._pace.weight
+        self._made += 1
+        seconds = self._clock() - self._looked
+        if seconds >= 1.0:
+            self._share = self._pace.after(self._made, seconds)
+            self._made, self._looked = 0, self._looked + seconds
+        return weight
 
     def _may(self) -> bool:
         now = self._clock()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 parser = pytest.importorskip("prometheus_client.parser")
@@ -14,8 +17,10 @@ from tests.unit.server.conftest import KEY, World  # noqa: E402
 from tests.unit.server.echo import ECHO  # noqa: E402
 
 from mmcache import Cache  # noqa: E402
-from mmcache.server.config import TelemetryRules  # noqa: E402
+from mmcache.server.config import ServerSettings, TelemetryRules  # noqa: E402
+from mmcache.server.journal import Journal  # noqa: E402
 from mmcache.server.scraped import local, share_out  # noqa: E402
+from mmcache.server.settings_file import Configured  # noqa: E402
 
 TOKEN = "the admin's long token"
 ACCEPT = {"accept": "application/openmetrics-text; version=1.0.0"}
@@ -145,3 +150,25 @@ def test_who_is_of_this_machine(client: str | None, host: str, near: bool) -> No
     scope = {"client": None if client is None else (client, 1), "headers": [(b"host", host.encode())]}
     assert local(scope) is near
     assert not local(scope | {"headers": [*scope["headers"], (b"host", b"localhost")]})  # type: ignore[misc]
+
+
+def test_only_a_restart_changes_what_is_told(proxied: Callable[..., World]) -> None:
+    wanted: list[ServerSettings] = []
+    world = proxied(admin_token=TOKEN, reload=lambda: Configured(wanted[-1]))
+    old = world.frame.live.proxy.settings
+    wanted.append(replace(old, telemetry=TelemetryRules(otlp="http://elsewhere", metrics="open")))
+    found = world.client.post("/mmcache/reload", headers=ADMIN).json()
+    assert found == {"changed": [], "needs_restart": ["telemetry"]}
+    assert world.frame.live.proxy.settings == old
+
+
+def test_warnings_are_told_as_events() -> None:
+    lines: list[str] = []
+    journal = Journal(lines.append, as_json=True)
+    with journal.listening("mmcache"):
+        logging.getLogger("mmcache.telemetry").warning("not received (%s)", "why")
+        logging.getLogger("mmcache.telemetry").info("of no interest")
+    logging.getLogger("mmcache.telemetry").warning("too late")
+    (told,) = map(msgspec.json.decode, lines)
+    assert told.pop("time") > 0
+    assert told == {"event": "warning", "logger": "mmcache.telemetry", "message": "not received (why)"}

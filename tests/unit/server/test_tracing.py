@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed:
 from opentelemetry.sdk.trace import TracerProvider
 from tests.unit.server.conftest import KEY
 from tests.unit.server.echo import ECHO
-from tests.unit.server.traced import PARENT, SPAN, TRACE, Traced, ids, last, parent, told
+from tests.unit.server.traced import PARENT, SPAN, TRACE, Ended, Traced, ids, last, parent, told
 
 from mmcache.telemetry.requests import Requests, drawn
 from mmcache.telemetry.sampling import weight_of
@@ -167,3 +168,22 @@ def test_the_upstream_is_told_how_many_a_trace_stands_for(proxied: Any, traced: 
 @pytest.mark.parametrize("weight", [1.0, 1.001, 3.0, 100.0, 1e9])
 def test_weights_come_back(weight: float) -> None:
     assert weight_of(drawn(weight)) == pytest.approx(weight, rel=1e-6)
+
+
+def test_under_load_fewer_are_drawn_and_stand_for_more() -> None:
+    """Ten thousand requests a second for a minute; their sum is told right."""
+    now, random = 0.0, Random(7)
+    ended = Ended()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(ended)
+    requests = Requests(provider, 0.5, per_second=50.0, draw=random.random, clock=lambda: now)
+    asked = 600_000
+    for number in range(asked):
+        now = number / 10_000
+        if (request := requests.begin("POST", ECHO, [])) is not None:
+            request.end(status=200)
+    weights = [told(span)["cache.sampling.weight"] for span in ended.spans]
+    assert weights[0] == 2.0
+    assert len(weights) < 5000 + 60 * 100
+    assert 0.9 * asked < sum(weights) < 1.1 * asked
+    assert min(weights[-1000:]) > 50.0
