@@ -128,7 +128,7 @@ export class Header {
     this.moving = range.live;
     this.showHealth(this.health ?? "waiting");
     for (const button of this.range?.children ?? []) button.setAttribute("aria-pressed", String(/** @type {HTMLElement} */ (button).dataset.range === state.range));
-    if (this.customButton) this.customButton.textContent = state.range === "custom" ? stretch(range.from, range.to, true) : "Custom";
+    if (this.customButton) this.customButton.textContent = state.range === "custom" ? stretch(Number(state.from), Number(state.to), true) : "Custom";
     if (this.select) this.select.value = state.by;
     if (this.out) this.out.hidden = state.range !== "custom";
   }

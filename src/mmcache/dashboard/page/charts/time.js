@@ -122,7 +122,9 @@ export class TimeChart {
     fill(this.back, this.band(floor), ...grid, ...times);
     const middle = (/** @type {number} */ i) => x(picture.t[i] + picture.step / 2);
     fill(this.shapes, this.options.kind === "lines" ? this.lines(picture, middle, y) : this.areas(picture, middle, y));
-    fill(this.front, this.marks.filter((m) => m.at >= picture.from && m.at <= picture.to).map((m) => this.flag(m, floor)));
+    let taken = -Infinity; // flags that would cover each other stand side by side
+    const marks = this.marks.filter((m) => m.at >= picture.from && m.at <= picture.to).sort((a, b) => a.at - b.at);
+    fill(this.front, marks.map((m) => this.flag(m, floor, (taken = Math.max(x(m.at), taken + 18)))));
     this.showCursor(cursor());
   }
 
@@ -135,13 +137,13 @@ export class TimeChart {
     return svg("rect", { class: "picked", x: left, width: Math.max(2, right - left), y: MARGIN.top, height: floor - MARGIN.top });
   }
 
-  /** @param {Mark} mark @param {number} floor */
-  flag(mark, floor) {
+  /** @param {Mark} mark @param {number} floor @param {number} head where its number stands */
+  flag(mark, floor, head) {
     const at = this.x(mark.at);
     return svg("g", { class: `mark s${mark.slot}` },
       svg("line", { x1: at, x2: at, y1: MARGIN.top - 2, y2: floor }),
-      svg("circle", { cx: at, cy: MARGIN.top - 9, r: 8 }),
-      svg("text", { x: at, y: MARGIN.top - 5.4, "text-anchor": "middle" }, mark.text));
+      svg("circle", { cx: head, cy: MARGIN.top - 9, r: 8 }),
+      svg("text", { x: head, y: MARGIN.top - 5.4, "text-anchor": "middle" }, mark.text));
   }
 
   /** @param {Picture} picture @param {(i: number) => number} x @param {(v: number) => number} y */

@@ -7,7 +7,7 @@ import { AXES, address, axisWord, broad, change, current, query } from "../state
 
 /** @typedef {{cause: string, text: string, misses: number, share: number, since: number | null, where: Record<string, string>, examples: {trace: string, span: string}[], moved?: {component: string, was: string, now: string}[]}} Cause */
 
-const SLOTS = { flood: 2 };
+const SLOTS = { flood: 1 }; // what it brings was never stored: the colour of `absent`
 
 export class CausesPanel extends Panel {
   constructor() {

@@ -33,7 +33,7 @@ export class RatioPanel extends Panel {
   draw(data, range = this.range) {
     const { by } = current();
     const axis = by || "all";
-    reserve(axis, data.series.map((/** @type {any} */ s) => String(s.name)));
+    reserve(axis, data.series.map((/** @type {any} */ s) => String(s.name)).sort());
     const series = data.series.map((/** @type {any} */ s) => ({
       name: String(s.name),
       label: by ? named(s.name) : "all lookups",
