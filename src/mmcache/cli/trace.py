@@ -58,6 +58,7 @@ def trace(
             stack.callback(sender.close)
             hearers.append(sender.send)
         began = time.monotonic()
+        complain(f"watching process {pid}")  # from here on nothing is missed, says this to who started it
         _watch(traced, marks, top, None if seconds is None else began + seconds, live=not speak.json)
         data = _data(traced, marks, top, time.monotonic() - began)
         if sender is not None:
