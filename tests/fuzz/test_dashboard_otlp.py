@@ -85,7 +85,7 @@ def _afterwards(fuzzed: Any) -> Iterator[None]:
                 assert shown.status == 200, shown.body
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(raw=st.binary(max_size=300), signal=st.sampled_from(["traces", "metrics", "logs"]), packed=st.booleans())
 def test_bytes(fuzzed: Any, raw: bytes, signal: str, packed: bool) -> None:
     sent(
@@ -93,7 +93,7 @@ def test_bytes(fuzzed: Any, raw: bytes, signal: str, packed: bool) -> None:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(data=st.data(), seed=st.sampled_from([("traces", SEED), ("metrics", METRICS)]), packed=st.booleans())
 def test_messages_with_wrong_bytes(fuzzed: Any, data: st.DataObject, seed: tuple[str, bytes], packed: bool) -> None:
     signal, raw = seed[0], bytearray(gzip.compress(seed[1], mtime=0) if packed else seed[1])
@@ -103,7 +103,7 @@ def test_messages_with_wrong_bytes(fuzzed: Any, data: st.DataObject, seed: tuple
     sent(fuzzed, body, signal=signal, **({"content-encoding": "gzip"} if packed else {}))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(
     attributes=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=8),
     name=st.text(st.characters(exclude_categories=["Cs"])),
@@ -113,13 +113,13 @@ def test_attributes(fuzzed: Any, attributes: dict[str, Any], name: str) -> None:
     sent(fuzzed, request_of(*spans).SerializeToString())
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(given_json=JSON, signal=st.sampled_from(["traces", "metrics", "logs"]))
 def test_json(fuzzed: Any, given_json: Any, signal: str) -> None:
     sent(fuzzed, json.dumps(given_json).encode(), "application/json", signal)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(
     path=st.sampled_from(["ratio", "reasons", "saved", "tiers", "keys", "requests", "causes", "traces/", "explain/"]),
     query=st.lists(

@@ -21,7 +21,8 @@ def tiers(view: View, asked: Question, points: int) -> dict[str, Any]:
     start, end = int(asked.window.start // step) * step, int(-(-asked.window.end // step)) * step
     slots = (end - start) // step
     rows = view.cursor.execute(
-        "SELECT s.name, s.service, s.instance, s.labels, p.series, (p.start - $1 + $2 * 100000) // $2 - 100000 AS slot,"
+        "SELECT s.name, s.service, s.instance, s.labels, p.series,"
+        " CAST(floor((p.start - $1)::DOUBLE / $2) AS BIGINT) AS slot,"
         " arg_max(p.value, p.start), arg_min(p.value, p.start)"
         " FROM points p JOIN series s ON p.series = s.id WHERE p.start >= $3 AND p.start < $4"
         " AND s.name IN ('mmcache.tier.used', 'mmcache.tier.limit', 'mmcache.tier.blocks', 'mmcache.evictions')"

@@ -172,6 +172,10 @@ async def test_large_numbers_are_taken_as_the_most_that_is_given(app: Dashboard)
     assert len((await call(app, "/api/v1/requests", **window(limit=99999))).json["requests"]) == 500
     forever = (await call(app, "/api/v1/ratio", from_=0, to=4e9, points=1000)).json
     assert len(forever["t"]) <= 1001
+    for name in NAMES[1:]:
+        for more in ("", "&points=1") if name in ("ratio", "reasons", "saved", "tiers", "keys") else ("",):
+            for end in (1, int(START) + 1, 4_000_000_000):
+                assert (await call(app, f"/api/v1/{name}?from=0&to={end}{more}")).status == 200
 
 
 async def test_a_window_that_is_over_has_an_entity_tag_until_something_comes(app: Dashboard) -> None:
