@@ -147,6 +147,12 @@ def main(kind: str, share: str, otlp: str) -> None:
         print("ready", flush=True)
         for line in sys.stdin:
             way, seconds = line.split()
+            fill = way.startswith("kept:")
+            way = way.removeprefix("kept:")
+            if fill:  # the ring's keys are this way's own
+                until = RING // HITS.get(way, 1) + 1
+                for _ in range(until if way != "async" else 0):
+                    calls[way]()
             gc.collect()
             gc.disable()
             made, blocks, cpu = contender.made(), sys.getallocatedblocks(), time.process_time()

@@ -15,13 +15,13 @@ def turn(cost: float, kept: int = 0) -> Turn:
 
 def test_ratios_are_taken_round_by_round_and_only_ours_have_a_target() -> None:
     turns = {name: [turn(1.0 + n), turn(2.0 * (1.0 + n))] for n, name in enumerate(CONTENDERS)}
-    rows = {row.id: row for row in _rows("text", turns)}
+    rows = {row.id: row for row in _rows("text", turns, 3)}
     assert rows["text/on-0%/time"].ours == pytest.approx(2.0)
     assert rows["text/prometheus/cpu"].ours == pytest.approx(len(CONTENDERS))
     assert {row.id.split("/")[1] for row in rows.values() if row.target == 1.05} == set(OURS)
     assert rows["text/off/kept"].met is True
-    kept = {"off": [turn(1.0, kept=5000)]}
-    assert next(row for row in _rows("text", kept) if row.id.endswith("kept")).met is False
+    kept = {"off": [turn(1.0)]}
+    assert next(row for row in _rows("text", kept, 5000) if row.id.endswith("kept")).met is False
 
 
 def test_all_ways_are_hits() -> None:
