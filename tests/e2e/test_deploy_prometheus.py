@@ -15,10 +15,11 @@ import pytest
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("uvloop")
+pytest.importorskip("opentelemetry.proto")
 
-from tests.e2e.deploy_stage import PROMETHEUS, prometheus, until
+from tests.e2e.deploy_stage import PROMETHEUS, prometheus, receiver, until
 from tests.e2e.test_serve import EMBEDDINGS, embed, serving
-from tests.unit.deploy.kit import names_in, promtool, reference, rules
+from tests.unit.deploy.kit import board_expressions, names_in, plain, promtool, reference, rules
 from tests.unit.deploy.test_loki import stage
 from tests.unit.server.upstream import Upstream, served
 
@@ -100,6 +101,36 @@ def test_an_alert_fires_when_signatures_change_and_clears_when_the_new_ones_are_
             until(lambda: ask(proxy.address, TEXTS) == "hit", "all of it is stored anew")
             groups = watch.ask("rules")["groups"]
             assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok"}
+
+
+def test_every_panel_of_the_board_shows_something_of_a_proxy_that_works(tmp_path: Path) -> None:
+    """But for those of what did not happen to it."""
+    names = "evictions|refusals|expirations|invalidations|failures|checks"
+    unusual = re.compile(f'ALERTS|mmcache_({names})_total|reason!="absent"')
+    left = {plain(expression) for expression in board_expressions() if not unusual.search(expression)}
+    assert len(left) > 20
+    app = Upstream()
+    app.on(EMBEDDINGS, embed)
+    with (
+        served(app) as behind,
+        receiver() as end,
+        serving(
+            "--upstream", behind, "--otlp", end.address, "--sample", "1", "--region", "eu", cwd=tmp_path
+        ) as proxy,
+        prometheus(proxy.address.removeprefix("http://"), tmp_path / "prometheus", FASTER) as watch,
+    ):  # fmt: skip
+        asked = itertools.count()
+
+        def shown() -> bool:
+            """Texts are asked twice: every second request is a hit."""
+            ask(proxy.address, [f"text {next(asked) // 2}"])
+            left.difference_update([expression for expression in left if watch.value(expression) is not None])
+            return not left
+
+        try:
+            until(shown, "something on every panel")
+        except AssertionError as empty:
+            raise AssertionError(f"nothing of {left}") from empty
 
 
 def test_what_the_rules_and_the_board_read_is_told_by_the_proxy(tmp_path: Path) -> None:
