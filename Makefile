@@ -51,7 +51,7 @@ PUBLIC := mmcache mmcache.settings mmcache.rows mmcache.rollout mmcache.snapshot
 	$(addsuffix .base,$(addprefix mmcache.,tiers codecs policies admission ttl refs likeness calibration)) \
 	$(addprefix mmcache.semantic.,meaning prompt settings alias stream report openai judge) \
 	mmcache.tiers.valkey mmcache.tiers.valkey.editions mmcache.near.hamming mmcache.near.vectors mmcache.keys.ushash mmcache.retrieval mmcache.fused mmcache.keys.drift \
-	$(addprefix mmcache.integrations.,llamaindex langchain haystack ragflow transformers) mmcache.server.config \
+	$(addprefix mmcache.integrations.,llamaindex langchain haystack ragflow transformers) mmcache.server.config mmcache.telemetry mmcache.tracer \
 	$(addprefix mmcache.testing.,clock frames strategies tier_contract codec_contract policy_contract decider_contracts)
 
 docs: $(VENV)/.test-ready  ## the API reference, into build/docs
@@ -84,6 +84,7 @@ bench: lab-assets  ## fills docs/results
 	$(BIN)/mmcache lab run likeness semantic vqa ushash joint collisions drift
 	$(BIN)/mmcache lab run signature faults cdc
 	$(BIN)/mmcache lab run gateways vlm vllm
+	$(BIN)/mmcache lab run telemetry-cost ebpf
 	$(BIN)/python -m mmcache.lab.faults_page docs/results > docs/reference/failure-modes.md
 	$(BIN)/mmcache bench all
 	$(BIN)/mmcache demo --results docs/results

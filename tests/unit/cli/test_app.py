@@ -17,8 +17,8 @@ from mmcache.cli.output import Exit
 from mmcache.lab.table import Progress, Result, Row, Table
 
 COMMANDS = [
-    "advise", "bench", "completion", "demo", "demo-cluster", "drift", "explain", "inspect", "lab", "purge", "rekey",
-    "snapshot", "stats", "verify",
+    "advise", "bench", "completion", "dashboard", "demo", "demo-cluster", "drift", "explain", "inspect", "lab", "purge",
+    "rekey", "serve", "snapshot", "stats", "top", "trace", "verify",
 ]  # fmt: skip
 
 
