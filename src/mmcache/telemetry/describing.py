@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from blake3 import blake3
-
 from mmcache.attribution import UNKNOWN, Attribution
 from mmcache.forks import Lock
 from mmcache.lookup import Lookup
@@ -81,7 +79,7 @@ class Describing:
         said: Attributes = {} if scope is None else dict(self.scope(scope))
         if isinstance(key, VoidKey):
             return said
-        said["cache.key.hash"] = blake3(key).digest(length=8).hex()
+        said["cache.key.hash"] = key.short
         said["cache.content"] = key.digest.hex()
         if not key.endswith(WHOLE):
             said["cache.region"] = key.region.hex()

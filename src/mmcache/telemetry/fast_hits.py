@@ -15,14 +15,20 @@ from mmcache.tiers.reads import Reads
 PRICED = 64
 """Keys of a look at the ring whose cost and size are read."""
 
+SCOPES = 8192
+"""Scopes that a collection tells apart: who never collects must not fill memory."""
+
 MET = 1024
-"""Routes and regions, together, that a collection tells apart."""
+"""Routes and regions, together, that a collection tells apart; and tenants whose it does."""
 
 Met = dict[Labels, dict[Labels, float]]
 """Modality and tenant → route and region → hits."""
 
 Whose = Callable[[bytes], Labels | None]
 """Modality and tenant of a scope."""
+
+_OTHERS = bytes(PART_BYTES)
+"""Of what is told apart no more: no scope's digest."""
 
 Price = Callable[[Key], tuple[float, int] | None]
 """What a hit of it saves: seconds, bytes."""
@@ -53,9 +59,14 @@ class FastHits:
     def show(self, keys: Sequence[Key]) -> None:
         """Keys that were hit, by whichever path."""
         with self._lock:
-            self._shown.update([key[:PART_BYTES] for key in keys])
+            shown = [key[:PART_BYTES] for key in keys]
+            if len(self._shown) + len(shown) > SCOPES:
+                shown = [scope if scope in self._shown else _OTHERS for scope in shown]
+            self._shown.update(shown)
             for key in keys[:: max(1, len(keys) // PRICED)]:
-                if (price := self._price(key)) is not None:
+                if (key.scope in self._prices or len(self._prices) < SCOPES) and (
+                    price := self._price(key)
+                ) is not None:
                     sums = self._prices.setdefault(key.scope, [0, 0.0, 0])
                     for place, more in enumerate((1, *price)):
                         sums[place] += more
@@ -63,9 +74,14 @@ class FastHits:
     def met(self, key: Key, by: Attribution, weight: float) -> None:
         """One of a sample, that stands for `weight` hits, and who asked."""
         with self._lock:
-            asked = self._met.setdefault(self._whose(key[:PART_BYTES]) or ("", ""), {})
-            if len(asked) < MET:
-                asked[by.route, by.region] = asked.get((by.route, by.region), 0.0) + weight
+            whose, who = self._whose(key[:PART_BYTES]) or ("", ""), (by.route, by.region)
+            asked = self._met.get(whose)
+            if asked is None:
+                if len(self._met) >= MET:
+                    return
+                asked = self._met[whose] = {}
+            if who in asked or len(asked) < MET:
+                asked[who] = asked.get(who, 0.0) + weight
 
     def collect(self, slow: Mapping[Labels, int]) -> None:
         """Bring `sums` up to date. slow: hits from memory that are counted elsewhere, by modality and tenant: the ring

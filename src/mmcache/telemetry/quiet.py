@@ -11,6 +11,8 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from mmcache.forks import Lock
+
 _log = logging.getLogger("mmcache.telemetry")
 _exporting = threading.local()
 _CHATTY = ("opentelemetry.exporter.otlp.proto.http.trace_exporter",
@@ -26,7 +28,7 @@ class Sending:
     """What became of what was sent; both exporters of one address share it. Nothing of the address's is logged."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()  # also spans of requests take it: in a forked child it is free
         self.given = self.sent = self.lost = self.refused = 0
         """Spans, those that arrived, and that did not or found no room; collections of metrics that did not arrive."""
         self.muted = False

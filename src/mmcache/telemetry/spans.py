@@ -38,6 +38,8 @@ LOOK_SECONDS = 0.25
 """Between two times that spans are made of what waits."""
 QUEUE = 8192
 """Calls that wait."""
+SHARES = 64
+"""Shares of before that are remembered: what was drawn by one of them is weighed by it."""
 _UNRECORDED: AbstractContextManager[object] = nullcontext()
 
 
@@ -71,6 +73,7 @@ class Spans:
         self._following = Following()
         self._pace, self._draw = Pace(sample, spans_per_second), Draw()
         self._random, self._share = self._draw.random, self._pace.share
+        self._shares: tuple[tuple[int, float], ...] = ()  # replaced, for others read it
         self._roots, self._lost, self._looked = 0, 0, time.monotonic()
         self._allowance = Allowance(spans_per_second, self._looked)
         self._burst = max(2 * Call.MOST, 2 * LOOK_SECONDS * spans_per_second)
@@ -113,7 +116,7 @@ class Spans:
     def _looked_up(
         self, keys: Sequence[Key], looks: Sequence[Lookup], began: int, strategy: Strategy, ended: int
     ) -> None:
-        parent, monotonic = self._parent(), self._cache.clock.monotonic
+        parent, monotonic = self._parent(began), self._cache.clock.monotonic
         seen = [Seen.of(key, look, strategy, monotonic) for key, look in zip(keys, looks, strict=True)]
         call = Call(parent, attribution.current(), seen, strategy, began, ended)
         if parent.span_id:
@@ -146,7 +149,9 @@ class Spans:
             where = place(self._current())
             if where == LEFT_OUT:
                 return _UNRECORDED
-            parent = self._parent() if where == INSIDE else self._following.computing(keys, time.monotonic())
+            parent = (
+                self._parent(time.time_ns()) if where == INSIDE else self._following.computing(keys, time.monotonic())
+            )
             if parent is None:
                 return _UNRECORDED
             told = self._describing.of(keys[0]) if keys else {}
@@ -177,12 +182,17 @@ class Spans:
 
     def _end(self, name: str, told: Attributes, parent: Parent | None, began: int, ended: int) -> None:
         if parent is None:
-            parent = self._parent()
+            parent = self._parent(began)
             self._roots += not parent.span_id
         self._making.one(name, told | asked(attribution.current()), parent, began, ended)
 
-    def _parent(self) -> Parent:
-        return Parent.of(self._current(), 1.0 / self._share if self._share > 0.0 else 1.0)
+    def _parent(self, began: int) -> Parent:
+        share = self._share
+        for until, before in self._shares:  # it was drawn by the one of then
+            if began < until:
+                share = before
+                break
+        return Parent.of(self._current(), 1.0 / share if share > 0.0 else 1.0)
 
     def failed(self, error: Exception) -> None:
         """A span was not made."""
@@ -208,9 +218,13 @@ class Spans:
         now = time.monotonic()
         seconds, self._looked = now - self._looked, now
         roots, self._roots = self._roots, 0
-        self._share = self._pace.after(roots, seconds)
-        if self._hits.far_from(self._pace.every):
-            self._hits.take(self._pace.every)
+        share = self._pace.after(roots, seconds)
+        if share != self._share:
+            self._shares = (*self._shares[1 - SHARES :], (time.time_ns(), self._share))
+            self._share = share
+        with self._draining:
+            if not self._closed and self._hits.far_from(self._pace.every):
+                self._hits.take(self._pace.every)
 
     def _hit(self, key: Key, when: int, copied: Copied, stands_for: float) -> None:
         """Where it stood is in the context that it happened in."""
@@ -258,7 +272,8 @@ class Spans:
         self._stop.set()
         if self._cache.answers.observer is self:
             self._cache.answers.observe(None)
-        self._hits.take(0)
+        with self._draining:  # whose thread may be about to take others
+            self._hits.take(0)
         self.look()
 
     def before_fork(self) -> None:

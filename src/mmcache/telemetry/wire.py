@@ -18,6 +18,8 @@ from opentelemetry.trace.status import StatusCode
 
 _VALUES = 256
 """Values of one attribute that are remembered; of one that has more, the others are encoded each time."""
+_LONGEST = 256
+"""Bytes of what is remembered."""
 _NAMES = 512
 _HEADS = 4096
 _two_times = struct.Struct("<BQBQ").pack
@@ -51,6 +53,8 @@ def _value(value: object) -> bytes:
     if isinstance(value, bool):
         return b"\x10\x01" if value else b"\x10\x00"
     if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError("not of 64 bits")
         return b"\x18" + varint(value & 0xFFFF_FFFF_FFFF_FFFF)
     if isinstance(value, float):
         return _double(4 << 3 | 1, value)
@@ -129,7 +133,7 @@ class Wire:
         said = self._names.get(name)
         if said is None:
             said = field(5, name.encode())
-            if len(self._names) < _NAMES:
+            if len(self._names) < _NAMES and len(said) <= _LONGEST:
                 self._names[name] = said
         return said
 
@@ -141,7 +145,7 @@ class Wire:
             said = self._head(name, -1) + _bare_double(value)
         else:
             said = field(9, field(1, name.encode()) + field(2, _value(value)))
-        if kind is str or kind is bool:
+        if (kind is str or kind is bool) and len(said) <= _LONGEST:
             known = self._texts.get(name)
             if known is None and len(self._texts) < _NAMES:
                 known = self._texts[name] = {}
@@ -156,7 +160,7 @@ class Wire:
             value = _double(4 << 3 | 1, 0.0) if length < 0 else field(1, bytes(length))
             whole = field(9, field(1, name.encode()) + field(2, value))
             head = whole[: len(whole) - (8 if length < 0 else length)]
-            if len(self._heads) < _HEADS:
+            if len(self._heads) < _HEADS and len(head) <= _LONGEST:
                 self._heads[name, length] = head
         return head
 

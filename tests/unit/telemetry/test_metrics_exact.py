@@ -19,7 +19,7 @@ from mmcache.ledger import LONGEST, NAMES, OTHER, SERIES, Ledger
 from mmcache.model.event import MissReason
 from mmcache.model.key import Key
 from mmcache.stats import Asked, Tally
-from mmcache.telemetry import attributed
+from mmcache.telemetry import attributed, fast_hits
 from mmcache.telemetry.counts import counts_of, together
 from mmcache.telemetry.fast_hits import shared
 from mmcache.testing import FakeClock
@@ -334,3 +334,31 @@ def test_no_region_has_a_ratio_while_most_hits_may_be_anybodys() -> None:
                 cache.get_or_compute(key_of(cache, "a"), lambda: "value")
         found = together([counts_of(cache).collect()])["mmcache.hit_ratio_by_client_region"]
         assert found == {("",): 1.0}  # not eu: 0.0, which is what the one lookup that is known to be its own would say
+
+
+def test_whose_hits_are_is_bounded_where_nobody_ever_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_hits, "SCOPES", 50)
+    monkeypatch.setattr(fast_hits, "MET", 50)
+    with Cache(memory="64MiB") as cache:
+        counts = counts_of(cache)
+        for n in range(200):
+            key = key_of(cache, "a", tenant=f"tenant {n}")
+            cache.put(key, "value")
+            cache.peek(key)
+            counts.met(key, Attribution(f"/{n}", "", ""), 1.0)
+            cache._store.memory.maintain()
+        fast = counts._fast
+        assert max(len(fast._shown), len(fast._prices), len(fast._met)) <= 51
+        assert sum(lookups(cache).values()) == 200
+
+
+def test_who_is_known_is_counted_when_no_more_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_hits, "MET", 2)
+    with Cache(memory="64MiB") as cache:
+        counts, key = counts_of(cache), key_of(cache, "a")
+        cache.put(key, "value")
+        for _ in range(40):
+            cache.peek(key)
+        for route in ("/a", "/b", "/c", "/a", "/a"):
+            counts.met(key, Attribution(route, "", ""), 1.0)
+        assert {a.route: n for a, n in lookups(cache).items()} == {"/a": 30, "/b": 10}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from hypothesis import given
@@ -111,3 +112,29 @@ def test_more_than_wanted_are_left_out_and_those_that_stay_stand_for_them() -> N
         assert sum(each["cache.sampling.weight"] for each in told) == pytest.approx(2_000)
         assert len(told) + recorded.spans.dropped == 2_000
         assert recorded.spans.dropped > 0
+
+
+def test_what_was_drawn_before_the_share_changed_weighs_what_it_did_then() -> None:
+    with Cache() as cache, Recorded(cache, sample=0.5, per_second=100.0) as recorded:
+        recorded.unwatched()
+        spans = recorded.spans
+        began = time.time_ns()
+        spans._roots, spans._looked = 10**6, time.monotonic() - 1.0
+        spans._aim()
+        assert spans._share < 0.5
+        assert spans._parent(began).weight == 2.0
+        assert spans._parent(time.time_ns()).weight == 1.0 / spans._share
+
+
+def test_a_look_that_was_under_way_starts_nothing_anew_once_it_is_closed() -> None:
+    with Cache() as cache, Recorded(cache, sample=1.0) as recorded:
+        key = cache.key("text", modality="text", signature="v1")
+        cache.put(key, 1)
+        recorded.unwatched()
+        recorded.spans.close()
+        recorded.spans._hits.drain()
+        recorded.spans._pace.share = 0.01
+        recorded.spans._aim()
+        for _ in range(1_000):
+            cache.peek(key)
+        assert not recorded.spans._hits.drain()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from typing import Any
 
 from tests.unit.telemetry.recorded import Recorded
 
 from mmcache import Cache
+from mmcache.telemetry.quiet import Sending
 
 
 def in_child(work: Any) -> Any:
@@ -65,3 +67,15 @@ def test_a_child_draws_otherwise_than_its_parent() -> None:
             return [mine.random() for _ in range(8)]
 
         assert in_child(work) != work()
+
+
+def test_a_child_that_is_forked_while_spans_are_counted_counts_its_own() -> None:
+    sending = Sending()
+    with sending._lock:
+        assert in_child(lambda: forked_free(sending)) is True
+
+
+def forked_free(sending: Sending) -> bool:
+    """Whether a span finds room; ends the process where it would wait for ever."""
+    signal.alarm(60)
+    return sending.room(1)

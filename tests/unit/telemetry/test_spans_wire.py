@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,3 +87,35 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(wire._texts) <= 512
     assert len(wire._names) <= 512
     assert max(map(len, wire._texts.values())) <= 256
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, -(2**70), "\ud800", "a\0b", "x" * 10_000_000])
+@pytest.mark.parametrize("name", ["k", "k\ud800"])
+def test_what_hostile_spans_say_is_what_the_sdk_makes_of_it(
+    name: str, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "opentelemetry")  # the SDK's own words about it
+    context = SpanContext(1, 2, False)
+    spans = [
+        ReadableSpan("n", context, None, RESOURCES[0], told, start_time=1, end_time=2)
+        for told in ({"fine": "yes"}, {name: value})
+    ]
+    ours = ExportTraceServiceRequest.FromString(Wire().encode(spans))
+    assert by_span(ours) == by_span(encode_spans(spans))
+
+
+def test_large_values_are_not_remembered() -> None:
+    wire, large = Wire(), "x" * 100_000
+    wire.encode(
+        [
+            ReadableSpan(
+                large, SpanContext(1, 2, False), None, RESOURCES[0], {"k": large, large: True}, start_time=1, end_time=2
+            )
+        ]
+    )
+    remembered = [
+        *wire._names.values(),
+        *wire._heads.values(),
+        *(v for known in wire._texts.values() for v in known.values()),
+    ]
+    assert max(map(len, remembered), default=0) <= 256
