@@ -109,7 +109,7 @@ class Rehearsal:
             batch = plan.flood if number >= plan.before + plan.flood_after else plan.batch
             order = {"do": "round", "number": number, "lookups": plan.lookups, "batch": batch}
             told = self._ordered(dict.fromkeys(INSTANCES, order))
-            if any(one["dropped"] for one in told):
+            if any(one["dropped"] or not one["sent"] for one in told):
                 raise DashboardError(f"spans were lost: {told}; see {self._folder / 'errors.txt'}")
             lookups += sum(one["lookups"] for one in told)
             self._relay.tell(start + number * MINUTE_SECONDS)

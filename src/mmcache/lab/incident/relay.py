@@ -21,6 +21,12 @@ PATIENCE_SECONDS = 60.0
 KIND = "application/x-protobuf"
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    """Of connections that nobody took yet: on a busy machine the usual five are soon refused."""
+
+
 class Relay:
     """An OTLP receiver that holds what comes until `tell`. Its address is `address`."""
 
@@ -47,8 +53,7 @@ class Relay:
             def log_message(self, format: str, *args: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = Thread(target=self._server.serve_forever, name="mmcache-relay", daemon=True)
         self._thread.start()
