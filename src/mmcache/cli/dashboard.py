@@ -65,11 +65,12 @@ def dashboard(
         kept = Store(settings, complain)
         stack.callback(kept.close)
         doors = []
+        receives, shows = (_url(listening) for listening in (sockets[0], sockets[-1]))
         for at, listening in enumerate(sockets):
             both = len(sockets) == 1
-            doors.append(Dashboard(kept, guarded=loopback(listening), otlp=at == 0, pages=both or at == 1))
+            halves = {"otlp": at == 0, "pages": both or at == 1}
+            doors.append(Dashboard(kept, guarded=loopback(listening), **halves, receives=None if both else receives))
             stack.callback(doors[-1].close)
-        receives, shows = (_url(listening) for listening in (sockets[0], sockets[-1]))
         data = {"page": shows, "otlp": receives, "store": place}
         if speak.json:
             print(msgspec.json.encode(data).decode(), flush=True)

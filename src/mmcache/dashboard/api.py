@@ -37,8 +37,8 @@ _encode = msgspec.json.Encoder().encode
 class Api:
     """All of it but the live stream."""
 
-    def __init__(self, store: Store, version: str) -> None:
-        self._store, self._settings, self._version = store, store.settings, version
+    def __init__(self, store: Store, version: str, otlp: str | None = None) -> None:
+        self._store, self._settings, self._version, self._otlp = store, store.settings, version, otlp
         self._threads = ThreadPoolExecutor(store.settings.readers, "mmcache-dashboard-reader")
         self._waiting = 0
         self._nonce = secrets.token_hex(8)
@@ -121,7 +121,7 @@ class Api:
     # One function a question.
 
     def _meta(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
-        return meta.meta(view, self._version, used(view.cursor), self._store.limit_bytes)
+        return meta.meta(view, self._version, used(view.cursor), self._store.limit_bytes, self._otlp)
 
     def _ratio(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
         return overview.ratio(view, asked, given.get("by"), whole(given, "points", 120, POINTS))

@@ -14,8 +14,11 @@ MOST = 200
 """Values of an axis that are named."""
 
 
-def meta(view: View, version: str, size: int, limit: int) -> dict[str, Any]:
-    """From when to when there are spans, how many, and which values the axes have."""
+def meta(view: View, version: str, size: int, limit: int, otlp: str | None = None) -> dict[str, Any]:
+    """From when to when there are spans, how many, and which values the axes have.
+
+    otlp: where spans and metrics arrive, if that is not where this is asked.
+    """
     first, last, count = view.cursor.execute("SELECT min(start_us), max(start_us), count(*) FROM spans").fetchone()
     table = view.known.facets.table()
     table = table[table[:, 0] == 1]
@@ -32,5 +35,6 @@ def meta(view: View, version: str, size: int, limit: int) -> dict[str, Any]:
         "bytes": size,
         "limit_bytes": limit,
         "read_only": True,
+        "otlp": otlp,
         "axes": axes,
     }

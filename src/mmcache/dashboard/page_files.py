@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +24,11 @@ def _names() -> dict[str, Path]:
     return {path.relative_to(ROOT).as_posix(): path for path in ROOT.rglob("*") if path.suffix in TYPES}
 
 
+@cache
+def _small(body: bytes) -> bytes:
+    return gzip.compress(body, 6, mtime=0)
+
+
 async def page(request: Request) -> Response:
     """`GET /`."""
     return _file(request, "index.html")
@@ -38,8 +44,11 @@ def _file(request: Request, name: str) -> Response:
     if path is None:
         raise DashboardError("there is nothing here", status=404, code="unknown")
     body = path.read_bytes()
-    tag = f'"{blake2b(body, digest_size=16).hexdigest()}"'
-    headers = {"cache-control": "no-cache", "etag": tag}
+    squeezed = "gzip" in request.headers.get("accept-encoding", "") and path.suffix not in (".png", ".woff2")
+    tag = f'"{blake2b(body, digest_size=16).hexdigest()}{"-gzip" * squeezed}"'
+    headers = {"cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
+    if squeezed:
+        body, headers["content-encoding"] = _small(body), "gzip"
     return Response(body, headers=headers, media_type=TYPES[path.suffix])
