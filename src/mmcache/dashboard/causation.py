@@ -94,13 +94,18 @@ class CauseReader:
         weight = counts.cells["weight"]
         old = np.bincount(place[before], weight[before], len(facets))
         new = np.bincount(place[now], weight[now], len(facets))
+        both = before | now
+        square = np.bincount(place[both], counts.cells["square"][both], len(facets))
         first = np.full(len(facets), np.inf)
         np.minimum.at(first, place[now], (counts.start + counts.slot * counts.step)[now])
         return [
-            Group(**self._axes(int(facet)), before=float(a), now=float(b), first=float(c) if c < np.inf else 0.0)
-            for facet, a, b, c in zip(facets, old, new, first, strict=True)
+            Group(
+                **self._axes(int(facet)), before=float(a), now=float(b), first=float(c) if c < np.inf else 0.0,
+                weight=float(d / (a + b)),
+            )
+            for facet, a, b, c, d in zip(facets, old, new, first, square, strict=True)
             if a or b
-        ]
+        ]  # fmt: skip
 
     def _axes(self, facet: int) -> dict[str, Any]:
         row = self._view.known.facets.rows[facet]
@@ -154,11 +159,13 @@ class CauseReader:
             told["first"], told["last"] = min(told["first"], first), max(told["last"], last)
             place = ("" if now else "before_") + ("hits" if said["hit"] else "misses")
             told[place] = told.get(place, 0.0) + weight
+            if now and said["reason"] == "signature":
+                told["refused"] = told.get("refused", 0.0) + weight
         return [
             SignatureRow(
                 service, instance, modality, f"{signature:016x}", fields_of(self._view, told["fields"]),
                 told.get("before_hits", 0.0), told.get("before_misses", 0.0), told.get("hits", 0.0),
-                told.get("misses", 0.0), told["first"] / 1e6, told["last"] / 1e6,
+                told.get("misses", 0.0), told["first"] / 1e6, told["last"] / 1e6, told.get("refused", 0.0),
             )
             for (service, instance, modality, signature), told in sorted(found.items(), key=lambda one: one[1]["first"])
         ]  # fmt: skip

@@ -6,20 +6,20 @@ what is smaller than chance or than a twentieth of the fall is the rest. Pure: n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import sqrt
+from math import copysign, sqrt
 from typing import Any
 
-from mmcache.dashboard.decompose import ZERO, Book, Part, Totals, Who, book, decompose, fall
+from mmcache.dashboard.decompose import MANY, ZERO, Book, Part, Who, book, decompose, fall
 from mmcache.dashboard.moved import Moved
 from mmcache.dashboard.placing import inside, locate
 from mmcache.dashboard.rows import CauseRows, ExampleRow
-from mmcache.dashboard.steps import Tally, onset, spread
-from mmcache.dashboard.succession import succeed
+from mmcache.dashboard.steps import Tally, likelihood, onset, spread
+from mmcache.dashboard.succession import rename, succeed, successors
 from mmcache.dashboard.swap import Swap, swap
-from mmcache.dashboard.telling import EVERYWHERE, Where, place
+from mmcache.dashboard.telling import EVERYWHERE, Where, place, several
 from mmcache.dashboard.verdicts import Facts, tell
 
 LEAST_FALL = 0.01
@@ -32,8 +32,10 @@ GREW = 1.25
 """Times as many lookups, that are no usual change of traffic."""
 MOST_EXAMPLES = 3
 FLOOD, LULL, REST = "flood", "lull", "other"
-COLD = frozenset({"absent", "evicted", "expired", "abstained"})
-"""Reasons for which lookups of inputs that nobody asked for lately miss."""
+COLD = frozenset({"absent", "abstained"})
+"""Reasons for which lookups of inputs that nobody asked for before miss."""
+NO_MORE = 1.1
+"""Misses for each lookup that came; where there are more, those who were there before miss more, too."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,14 @@ class Cause:
 
 def find(rows: CauseRows) -> list[Cause]:
     """Causes, most of the fall first, the rest last. Empty where nothing fell, or no more than chance does."""
-    rows = succeed(rows)
+    heirs = successors(rows)
+    rows = rename(succeed(rows, heirs))
     held = book(rows.groups)
     down = fall(held)
     if not _fell(rows, held, down):
         return []
     parts = decompose(held, rows.baseline, rows.now)
-    finder = _Finder(rows, held, down)
+    finder = _Finder(rows, held, down, {new: old for old, new in heirs.items()})
     found: list[Cause] = []
     for kind, wanted in _kinds(parts):
         while (one := finder.next(kind, [part for part in parts if wanted(part)], parts)) is not None:
@@ -92,11 +95,15 @@ def _kinds(parts: Iterable[Part]) -> list[tuple[str, Callable[[Part], bool]]]:
 
 
 def _after(cause: Cause, found: Sequence[Cause]) -> Cause:
-    """Blocks that are evicted once a flood has begun are its doing, too."""
+    """Blocks that are evicted once a flood has begun, where it is, may be its doing."""
     flood = next((one for one in found if one.cause == FLOOD), None)
     if cause.cause != "evicted" or flood is None or (cause.since or 0.0) < (flood.since or 0.0):
         return cause
-    return replace(cause, text=f"{cause.text} It began after the flood did ({place(flood.where)}), which fills it.")
+    places = [one.where.get("instance", []) for one in (cause, flood)]
+    mine, its = ({said} if isinstance(said, str) else {*said} for said in places)
+    if mine and its and not mine & its:
+        return cause
+    return replace(cause, text=f"{cause.text} It began after the flood did ({place(flood.where)}), which may fill it.")
 
 
 def _displaced(taken: set[Part], parts: Iterable[Part]) -> set[Part]:
@@ -106,7 +113,7 @@ def _displaced(taken: set[Part], parts: Iterable[Part]) -> set[Part]:
 
 
 def _fell(rows: CauseRows, held: Book, down: Fraction) -> bool:
-    before, now = _sum(held, 0), _sum(held, 1)
+    before, now = _Sums(held).of(EVERYWHERE)
     if float(down) < LEAST_FALL:
         return False
     series: dict[float, Tally] = {}
@@ -116,37 +123,66 @@ def _fell(rows: CauseRows, held: Book, down: Fraction) -> bool:
         squares = one.squares + step.lookups * rows.weight
         series[step.start] = Tally(one.t, one.hits + hits, one.misses + misses, squares)
     wide = spread([series[t] for t in sorted(series)])
-    return _apart(_miss(before), before.lookups, _miss(now), now.lookups, rows.weight * wide) >= SURE
+    return _apart(before.missed, before.lookups, now.missed, now.lookups, rows.weight * wide) >= SURE
 
 
-def _apart(old: Fraction, shown: Fraction, new: Fraction, shown_now: Fraction, weight: float) -> float:
-    """How many standard deviations of chance `new` of `shown_now` is above `old` of `shown`."""
+def _apart(old: float, shown: float, new: float, shown_now: float, weight: float) -> float:
+    """How many standard deviations of chance `new` of `shown_now` is above `old` of `shown`.
+
+    The signed root of the likelihood ratio: of few lookups, or few misses, the normal distribution promises too much.
+    """
     if not shown or not shown_now:
         return 0.0
-    both = float((old + new) / (shown + shown_now))
-    variance = both * (1 - both) * (1 / float(shown) + 1 / float(shown_now)) * weight
-    return (float(new / shown_now) - float(old / shown)) / sqrt(variance) if variance > 0 else 0.0
+    apart = likelihood(old, shown) + likelihood(new, shown_now)
+    gain = 2 * (apart - likelihood(old + new, shown + shown_now)) / weight
+    return copysign(sqrt(max(gain, 0.0)), new / shown_now - old / shown)
 
 
-def _miss(totals: Totals) -> Fraction:
-    return sum(totals.misses.values(), ZERO)
+@dataclass
+class _Sum:
+    """Of a window, where something lies. In floats, as nothing is added up to the fall from it."""
+
+    lookups: float = 0.0
+    misses: dict[str, float] = field(default_factory=dict)
+
+    def of(self, reason: str) -> float:
+        return self.misses.get(reason, 0.0)
+
+    @property
+    def missed(self) -> float:
+        return sum(self.misses.values())
 
 
-def _sum(held: Book, side: int, where: Where = EVERYWHERE) -> Totals:
-    whole = Totals()
-    for who, both in held.items():
-        if inside(where, who):
-            whole.lookups += both[side].lookups
-            for reason, count in both[side].misses.items():
-                whole.misses[reason] += count
-    return whole
+class _Sums:
+    """Sums of a book, each made once."""
+
+    def __init__(self, held: Book) -> None:
+        self._plain = [
+            (who, [(float(one.lookups), {reason: float(n) for reason, n in one.misses.items()}) for one in both])
+            for who, both in held.items()
+        ]
+        self._known: dict[str, tuple[_Sum, _Sum]] = {}
+
+    def of(self, where: Where) -> tuple[_Sum, _Sum]:
+        """Before, now."""
+        name = repr(where)
+        if name not in self._known:
+            both = self._known[name] = _Sum(), _Sum()
+            for who, sides in self._plain:
+                if inside(where, who):
+                    for whole, (lookups, misses) in zip(both, sides, strict=True):
+                        whole.lookups += lookups
+                        for reason, number in misses.items():
+                            whole.misses[reason] = whole.of(reason) + number
+        return self._known[name]
 
 
 class _Finder:
-    def __init__(self, rows: CauseRows, held: Book, down: Fraction) -> None:
-        self._rows, self._held, self._down = rows, held, down
+    def __init__(self, rows: CauseRows, held: Book, down: Fraction, heirs: Mapping[str, str]) -> None:
+        self._rows, self._held, self._down, self._heirs = rows, held, down, heirs
         self._usual = {who: float(both[0].lookups) for who, both in held.items()}
-        self._length = Fraction(rows.now.seconds) / Fraction(rows.baseline.seconds)
+        self._length = rows.now.seconds / rows.baseline.seconds if rows.baseline.seconds else 1.0
+        self._sums = _Sums(held)
 
     def next(self, kind: str, mine: Sequence[Part], parts: Sequence[Part]) -> tuple[Cause, set[Part]] | None:
         """The largest cause of a kind in `mine`, and which of `parts` it explains."""
@@ -159,7 +195,7 @@ class _Finder:
         taken = {part for part in mine if inside(where, part.who)}
         if kind == FLOOD:  # what is asked for by so many is cold, and those who ask miss more than they used to
             cold = {p for p in parts if p.reason in COLD and p.amount > 0 and inside(where, p.who)}
-            taken |= cold if where else set()
+            taken |= cold if where and self._only_came(where) else set()
         elif kind != LULL:
             taken |= _displaced(taken, parts)
         amount = sum((part.amount for part in taken), ZERO)
@@ -167,20 +203,33 @@ class _Finder:
             return None
         return self._cause(kind, where, amount), taken
 
+    def _only_came(self, where: Where) -> bool:
+        """Whether there are no more misses of what is cold than lookups that came."""
+        old, new = self._sums.of(where)
+        came = new.lookups - old.lookups * self._length
+        return sum(new.of(reason) - old.of(reason) * self._length for reason in COLD) <= NO_MORE * came
+
+    def _weight(self, where: Where) -> float:
+        """As `CauseRows.weight`, of what lies there: processes sample differently."""
+        mine = [(one.before + one.now, one.weight or self._rows.weight) for one in self._rows.groups
+                if inside(where, one)]  # fmt: skip
+        whole = sum(lookups for lookups, _ in mine)
+        return sum(n * weight for n, weight in mine) / whole if whole else 1.0
+
     def _sure(self, kind: str, where: Where) -> bool:
-        old, new, weight = _sum(self._held, 0, where), _sum(self._held, 1, where), self._rows.weight
+        (old, new), weight = self._sums.of(where), self._weight(where)
         if kind not in (FLOOD, LULL):
             return _apart(old.of(kind), old.lookups, new.of(kind), new.lookups, weight) >= SURE
         expected, seen = old.lookups * self._length, new.lookups
         if kind == LULL:
             expected, seen = seen, expected
-        deviation = sqrt(float(max(expected, seen)) * max(1.0, float(self._length)) * weight)
-        return float(seen) >= GREW * float(expected) and float(seen - expected) >= SURE * deviation
+        deviation = sqrt(max(expected, seen) * max(1.0, self._length) * weight)
+        return seen >= GREW * expected and seen - expected >= SURE * deviation
 
     def _cause(self, kind: str, where: Where, amount: Fraction) -> Cause:
-        old, new = _sum(self._held, 0, where), _sum(self._held, 1, where)
+        old, new = self._sums.of(where)
         reasons = COLD if kind in (FLOOD, LULL) else frozenset({kind})
-        more = sum(float(new.of(reason) - old.of(reason) * self._length) for reason in reasons)
+        more = sum(new.of(reason) - old.of(reason) * self._length for reason in reasons)
         since = self._since(kind, where)
         swapped: Swap | None = swap(self._rows, where, since) if kind == "signature" else None
         if swapped is not None:
@@ -192,16 +241,16 @@ class _Finder:
         ]  # fmt: skip
         share = float(amount / self._down)
         facts = self._facts(where, share, since, reasons, volume=kind in (FLOOD, LULL))
-        detail = next((one.detail for one in examples if one.detail), "")
+        detail = several([one.detail for one in examples])
         text = tell(kind, replace(facts, detail=detail, swap=swapped))
         moves = () if swapped is None else swapped.moved
         return Cause(kind, text, amount, share, more, since, where, tuple(examples[:MOST_EXAMPLES]), moves)
 
     def _facts(self, where: Where, share: float, since: float | None, reasons: Iterable[str], volume: bool) -> Facts:
-        both = [_sum(self._held, side, where) for side in (0, 1)]
-        whole = [float(one.lookups) or 1.0 for one in both]
+        both = self._sums.of(where)
+        whole = [one.lookups or 1.0 for one in both]
         before, now = self._rows.baseline.seconds, self._rows.now.seconds
-        lookups = [float(one.lookups) for one in both]
+        lookups = [one.lookups for one in both]
         if volume and since is not None and self._rows.now.start < since < self._rows.now.end:  # it began later
             usual = lookups[0] / before if before else 0.0
             lookups[1] -= usual * (since - self._rows.now.start)
@@ -209,11 +258,11 @@ class _Finder:
         keys = [one for one in self._rows.keys if inside(where, one)]
         return Facts(
             where=where, share=share, seconds=(before, now), lookups=(lookups[0], lookups[1]),
-            missed=(float(_miss(both[0])) / whole[0], float(_miss(both[1])) / whole[1]),
+            missed=(both[0].missed / whole[0], both[1].missed / whole[1]),
             matched=(
-                sum(float(both[0].of(one)) for one in reasons) / whole[0],
-                sum(float(both[1].of(one)) for one in reasons) / whole[1],
+                sum(both[0].of(one) for one in reasons) / whole[0], sum(both[1].of(one) for one in reasons) / whole[1],
             ),
+            heir_of=self._heirs.get(said, "") if isinstance(said := where.get("instance", []), str) else "",
             recorded=sum(one.lookups for one in keys) / self._rows.weight, keys=sum(one.keys for one in keys),
         )  # fmt: skip
 
@@ -224,7 +273,7 @@ class _Finder:
         events: dict[float, float] = {}
         shown: dict[float, float] = {}
         for step in self._rows.steps:
-            mine = step.tenant in tenants and step.instance in instances
+            mine = (step.tenant in tenants or MANY in tenants) and (step.instance in instances or MANY in instances)
             volume = kind in (FLOOD, LULL)
             counted = step.lookups if mine and (volume or step.reason == kind) else 0.0
             events[step.start] = events.get(step.start, 0.0) + counted

@@ -41,9 +41,13 @@ class Who(NamedTuple):
     region: str
 
 
-REST = Who("other", "other", "other", "other", "other", "other")
+MANY = "\x00many"
+"""Stands for the values of those that are counted together; it is nobody's name, and is never told."""
 MOST = 2000
 """More would not be read by anybody, and take long."""
+FOLDS = (("tenant",), ("tenant", "region"), ("tenant", "region", "route"), ("tenant", "region", "route", "modality"),
+         Who._fields)  # fmt: skip
+"""Axes that are given up for the smallest, the process last: what happens to one process happens to all of its."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ Book = Mapping[Who, tuple[Totals, Totals]]
 
 
 def book(groups: Iterable[Group], most: int = MOST) -> Book:
-    """Both windows, by who. Whoever is not among the `most` with most lookups is counted as `REST`."""
+    """Both windows, by who. Of more than `most`, half keep all their axes, and the smaller ones are put together."""
     counts: dict[Who, dict[tuple[int, str], float]] = {}
     for group in groups:
         who = Who(group.service, group.instance, group.tenant, group.route, group.modality, group.region)
@@ -91,14 +95,27 @@ def book(groups: Iterable[Group], most: int = MOST) -> Book:
             if count > 0:
                 mine[side, reason] = mine.get((side, reason), 0.0) + count
     found: dict[Who, tuple[Totals, Totals]] = {}
-    for place, who in enumerate(sorted(counts, key=lambda who: (-sum(counts[who].values()), who))):
-        both = found.setdefault(who if place < most else REST, (Totals(), Totals()))
+    names = _folded(sorted(counts, key=lambda who: (-sum(counts[who].values()), who)), most)
+    for who, name in names.items():
+        both = found.setdefault(name, (Totals(), Totals()))
         for (side, reason), count in counts[who].items():
             exact = Fraction(count)
             both[side].lookups += exact
             if reason:
                 both[side].misses[reason] += exact
     return dict(sorted(found.items()))
+
+
+def _folded(ranked: Sequence[Who], most: int) -> dict[Who, Who]:
+    """Each one's name in the book."""
+    if len(ranked) <= most:
+        return {who: who for who in ranked}
+    kept = most // 2
+    for axes in FOLDS:
+        small = {who: who._replace(**dict.fromkeys(axes, MANY)) for who in ranked[kept:]}
+        if len(set(small.values())) <= most - kept:
+            break
+    return {who: small.get(who, who) for who in ranked}
 
 
 def fall(held: Book) -> Fraction:

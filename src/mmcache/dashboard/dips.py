@@ -59,7 +59,7 @@ def _fall(parts: Sequence[_Segment], asked: Window) -> tuple[Window, Window] | N
     for low in range(1, len(parts)):
         if parts[low].end <= asked.start or parts[low].start >= asked.end:
             continue
-        high = max(range(low), key=lambda at: (parts[at].ratio, at))
+        high = max(range(low), key=lambda at: (parts[at].lookups > 0, parts[at].ratio, at))  # silence is no height
         down = parts[high].ratio - parts[low].ratio
         if down >= LEAST_FALL and (best is None or down * parts[low].lookups > best[0]):
             best = down * parts[low].lookups, high, low

@@ -43,7 +43,7 @@ def of_span(view: View, trace: str, name: str) -> ExplainRows:
 
 
 def _same(view: View, span: SpanRow, when: str, order: str, most: int) -> Sequence[SpanRow]:
-    """Lookups and puts of the same content. The texts are ours."""
+    """Lookups and puts of the same content, of the same tenant: another's say nothing. The texts are ours."""
     words = [view.known.words["name"].find(name) or 0 for name in (LOOKUP, "cache.put")]
     values: list[Any] = [round(span.start * 1e6), *words]
     if content := digits(span.content_id, 32):
@@ -52,7 +52,14 @@ def _same(view: View, span: SpanRow, when: str, order: str, most: int) -> Sequen
         same, values = "key = $4", [*values, key]
     else:
         return ()
-    found = spans(view, f"{same} AND {when} AND name IN ($2, $3)", f"start_us {order}, span", most, values)
+    tenant = Facets.COLUMNS.index("tenant")
+    own = np.flatnonzero(view.known.facets.table()[:, tenant] == (view.known.words["tenant"].find(span.tenant) or 0))
+    view.cursor.register("own", {"facet": own.astype(np.uint32)})
+    try:
+        some = f"{same} AND {when} AND name IN ($2, $3) AND facet IN (SELECT facet FROM own)"
+        found = spans(view, some, f"start_us {order}, span", most, values)
+    finally:
+        view.cursor.unregister("own")
     return [row for row in found if row.span != span.span]
 
 

@@ -56,7 +56,9 @@ def moved(hit: Trace, miss: Trace) -> tuple[list[Moved], str]:
 
 
 def moved_fields(was: Mapping[str, str], now: Mapping[str, str]) -> list[Moved]:
-    """What moved between two signatures."""
+    """What moved between two signatures; nothing where the fields of one were not recorded."""
+    if not was or not now:
+        return []
     hit, miss = (
         as_trace(when=0.0, source="one", hit=first, told="", key=str(first), fields=fields)
         for first, fields in ((True, was), (False, now))

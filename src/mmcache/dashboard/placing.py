@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from mmcache.dashboard.decompose import Who
+from mmcache.dashboard.decompose import MANY, Who
 from mmcache.dashboard.telling import Where
 
 ORDER = ("tenant", "instance", "route", "modality", "region", "service")
@@ -58,6 +58,8 @@ def _surprise(axis: str, amounts: Mapping[Who, float], traffic: Mapping[Who, flo
         return [], 0.0
     ranked = sorted(mine, key=lambda value: (-mine[value], value))[:MOST_VALUES]
     values = [value for place, value in enumerate(ranked) if not place or mine[value] >= LEAST_VALUE * whole]
+    if MANY in values:
+        return [], 0.0
     held = sum(mine[value] for value in values) / whole
     return values, held - sum(usual.get(value, 0.0) for value in values) / everything if held >= ENOUGH else 0.0
 

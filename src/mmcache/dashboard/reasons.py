@@ -43,6 +43,15 @@ def _absent(known: Known) -> list[str]:
         why = "It was stored, and was invalidated: what it rests on changed. That is as it should be."
     elif known.span.detail.startswith("refused"):
         why = f"It was computed before and not kept{known.detail}: see admission, quotas and the tier's limit."
+    elif known.before is not None and known.before.signature != known.span.signature:
+        why = "This input was never stored for this signature, as far as is recorded; it was for another."
+        if moves := _causes(known):
+            why += f" {moves}."
+    elif known.before is not None and known.before.instance != known.span.instance:
+        why = (
+            "It was in another process and not in this one: it lies where only that one finds it, or it left and "
+            "nobody remembers how. What a shared tier holds, all processes find."
+        )
     elif known.before is not None:
         why = "It was here and nobody remembers how it left: the process restarted, or it is too long ago."
     else:
@@ -51,9 +60,12 @@ def _absent(known: Known) -> list[str]:
 
 
 def _expired(known: Known) -> list[str]:
+    age = "" if known.stored is None else ago(max(0.0, known.span.start - known.stored.start))
+    if known.span.detail.startswith("older than"):
+        lines = ["It is kept, and it is older than this caller takes: no `ttl` changes that, the caller's limit does."]
+        return lines + ([f"It had been stored at {clock(known.stored.start)}, {age} before."] if known.stored else [])
     lines = [f"Its deadline was over, or it was older than this caller takes{known.detail}."]
     if known.stored is not None:
-        age = ago(max(0.0, known.span.start - known.stored.start))
         lines.append(f"It had been stored at {clock(known.stored.start)}, {age} before: a longer `ttl` would have hit.")
     left = known.before.attributes.get("cache.ttl.remaining_ms") if known.before is not None else None
     if known.before is not None and known.before.lookup and isinstance(left, int | float):
@@ -72,14 +84,17 @@ def _evicted(known: Known) -> list[str]:
     ]
 
 
+def _causes(known: Known) -> str:
+    return "; ".join(
+        f"{named(one.component)} was {named(one.was) or '(none)'}, is {named(one.now) or '(none)'}"
+        for one in known.moved
+        if not one.follows
+    )
+
+
 def _signature(known: Known) -> list[str]:
-    causes = [one for one in known.moved if not one.follows]
-    if causes:
-        said = "; ".join(
-            f"{named(one.component)} was {named(one.was) or '(none)'}, is {named(one.now) or '(none)'}"
-            for one in causes
-        )
-        lines = [f"This input is stored for another signature: {said}."]
+    if moves := _causes(known):
+        lines = [f"This input is stored for another signature: {moves}."]
     else:
         lines = [f"This input is stored for another signature{known.detail}."]
     if known.sentence:

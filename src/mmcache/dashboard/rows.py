@@ -136,6 +136,8 @@ class Group:
     now: float
     first: float
     """Start of the slice (10 s or more) in which the first of those of now began."""
+    weight: float = 0.0
+    """How many lookups one recorded one stands for: Σ weight² / Σ weight; processes sample differently. 0 = as all."""
 
     def axis(self, name: str) -> str:
         """The value of one of `AXES`."""
@@ -161,6 +163,8 @@ class SignatureRow:
     first: float
     """Start of its first lookup in either window."""
     last: float
+    refused: float = 0.0
+    """Misses of now for the reason `signature`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,20 +73,21 @@ def _best(series: Sequence[Tally]) -> tuple[int, float]:
         return 0, 0.0
     weight = squares / lookups  # Kish's design effect: so many lookups tell as much as one unweighted
     best, place, left, left_misses = 0.0, 0, 0.0, 0.0
-    whole = _likelihood(misses, lookups)
+    whole = likelihood(misses, lookups)
     for at in range(1, len(series) - FEWEST_BUCKETS + 1):
         left += series[at - 1].lookups
         left_misses += series[at - 1].misses
         if at < FEWEST_BUCKETS:
             continue
-        apart = _likelihood(left_misses, left) + _likelihood(misses - left_misses, lookups - left)
+        apart = likelihood(left_misses, left) + likelihood(misses - left_misses, lookups - left)
         gain = 2 * (apart - whole) / weight
         if gain > best:
             best, place = gain, at
     return place, best
 
 
-def _likelihood(misses: float, lookups: float) -> float:
+def likelihood(misses: float, lookups: float) -> float:
+    """Logarithm of the binomial likelihood, at its largest."""
     hits = lookups - misses
     return sum(part * log(part / lookups) for part in (misses, hits) if part > 0 and lookups > 0)
 

@@ -59,6 +59,13 @@ def listed(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
 
 
+def several(details: Sequence[str], most: int = 2) -> str:
+    """` (a; b; …)`: different ones, each once; empty where there are none."""
+    known = list(dict.fromkeys(detail for detail in details if detail))
+    shown = [named(one) for one in known[:most]] + ["…"] * (len(known) > most)
+    return f" ({'; '.join(shown)})" if known else ""
+
+
 def place(where: Where) -> str:
     """`instance encoder-2, route /search`; `everywhere` where nothing is special."""
     return ", ".join(f"{axis} {listed([said] if isinstance(said, str) else said)}" for axis, said in where.items()) or (

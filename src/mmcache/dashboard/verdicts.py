@@ -26,11 +26,13 @@ class Facts:
     matched: tuple[float, float] = (0.0, 0.0)
     """Those of its own reason."""
     detail: str = ""
-    """Any one's."""
+    """` (evicted from memory: space)`: those of its examples, escaped."""
     recorded: float = 0.0
     """Lookups that `keys` were counted of."""
     keys: float = 0.0
     """Different ones among them."""
+    heir_of: str = ""
+    """The process that the one there took the place of, in the time that is compared."""
     swap: Swap | None = None
     others: bool = False
     """Other causes were found."""
@@ -39,6 +41,11 @@ class Facts:
     def at(self) -> str:
         """` at instance b, route /c`, or ` everywhere`."""
         return f" at {place(self.where)}" if self.where else " everywhere"
+
+    @property
+    def now_a_second(self) -> float:
+        """Lookups there."""
+        return self.lookups[1] / self.seconds[1] if self.seconds[1] > 0 else 0.0
 
     @property
     def paces(self) -> str:
@@ -66,9 +73,9 @@ def _signature(facts: Facts) -> str:
 
 def _flood(facts: Facts) -> str:
     (old, new), (before, now) = facts.lookups, facts.seconds
-    grown = "lookups that were not there before"
-    if old and before > 0 and now > 0:
-        grown = f"{(new / now) / (old / before):.1f} times as many lookups"
+    if not old or before <= 0 or now <= 0:
+        return _new(facts)
+    grown = f"{(new / now) / (old / before):.1f} times as many lookups"
     cold = ", nearly each for another input" if facts.keys > _NEARLY_ALL * facts.recorded > 0 else ""
     return (
         f"A flood{facts.at}: {grown} ({facts.paces}), {percent(facts.missed[1])} of them misses{cold}. "
@@ -76,10 +83,20 @@ def _flood(facts: Facts) -> str:
     )
 
 
+def _new(facts: Facts) -> str:
+    told = f"lookups that were not there before ({pace(facts.now_a_second)}), {percent(facts.missed[1])} of them misses"
+    if "instance" in facts.where and "tenant" not in facts.where:
+        return (
+            f"New processes{facts.at}: {told}. Their memory began empty; a shared tier, or warming them before they "
+            "get traffic, spares that."
+        )
+    return f"New traffic{facts.at}: {told}. What lasts warms up; a batch gets a quota, or bypasses the cache."
+
+
 def _lull(facts: Facts) -> str:
     return (
         f"Traffic went away{facts.at}: {facts.paces}, of which {percent(1 - facts.missed[0])} hit. "
-        "The cache is as good as it was; ask who stopped sending."
+        "The cache is as good as it was; ask who stopped sending, or whether a process still runs."
     )
 
 
@@ -93,8 +110,9 @@ def _rest(facts: Facts) -> str:
 
 _REASONS: dict[str, tuple[str, str]] = {
     "absent": (
-        "Inputs that were never stored",
-        "New content, new arguments, or invalidated data: compare two examples' keys.",
+        "Inputs that nothing is known of",
+        "New content, new arguments, invalidated data, or a process that lost its memory in a restart: compare two "
+        "examples' keys, and see when it was started.",
     ),
     "expired": ("Blocks past their deadline", "Lifetimes are shorter than the time between two lookups: see `ttl`."),
     "evicted": (
@@ -120,6 +138,7 @@ def tell(kind: str, facts: Facts) -> str:
     if (own := _OWN.get(kind)) is not None:
         return own(facts)
     what, then = _REASONS.get(kind, (f"Misses of the reason {named(kind)}", "Open an example."))
-    detail = f" ({named(facts.detail)})" if facts.detail else ""
     before, now = facts.matched
-    return f"{what}{detail}{facts.at}: {percent(now)} of lookups there, {percent(before)} before. {then}"
+    if kind == "absent" and facts.heir_of:
+        then = f"This process took the place of {named(facts.heir_of)}: what only that one's memory held is gone."
+    return f"{what}{facts.detail}{facts.at}: {percent(now)} of lookups there, {percent(before)} before. {then}"

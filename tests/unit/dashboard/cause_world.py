@@ -58,6 +58,7 @@ class World:
         counts: dict[tuple[str, str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, np.inf])
         seen: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 4 + [np.inf, 0.0])
         steps: dict[tuple[float, str, str, str], float] = defaultdict(float)
+        refused: dict[tuple[str, str], float] = defaultdict(float)
         examples: list[ExampleRow] = []
         for t, instance, source, reason, signature, number in self._draw(middle - length, middle + length):
             now = t >= middle
@@ -67,6 +68,7 @@ class World:
             used = seen[instance, signature]
             used[2 * now + bool(reason)] += number
             used[4], used[5] = min(used[4], t), t
+            refused[instance, signature] += number if now and reason == "signature" else 0.0
             steps[t, source.tenant, instance, reason] += number
             if now and reason and len(examples) < 400:
                 span = f"{len(examples):016x}"
@@ -80,9 +82,10 @@ class World:
             for (instance, tenant, route, reason), (before, after, first) in counts.items()
         ]  # fmt: skip
         signatures = [
-            SignatureRow("encoders", instance, "image", signature, self.fields.get(signature, {}), *used)
-            for (instance, signature), used in seen.items()
-        ]
+            SignatureRow("encoders", instance, "image", signature, self.fields.get(signature, {}), old_hits, old_misses,
+                         hits, misses, first, last, refused[instance, signature])
+            for (instance, signature), (old_hits, old_misses, hits, misses, first, last) in seen.items()
+        ]  # fmt: skip
         keys = [KeyRow("batch", "/v1/embeddings", "image", 100.0, 50, 5000.0, 4900)]
         return CauseRows(
             Window(middle - length, middle), Window(middle, middle + length), groups,

@@ -125,7 +125,7 @@ def test_what_a_process_was_before_it_was_restarted_others_tell() -> None:
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("known", [False, True])
 def test_every_reason_says_what_happened_and_what_to_do(reason: str, known: bool) -> None:
-    hit = lookup(NOON - 4, signature="a" * 16)
+    hit = lookup(NOON - 4, signature=("a" if reason == "signature" else "b") * 16)
     put = replace(hit, lookup=False, hit=False, name="cache.put", start=NOON - 400)
     found = explain(rows(lookup(NOON, reason=reason, detail="valkey: refused"), [hit, put] if known else []))
     assert found.verdict == f"miss ({reason})"
