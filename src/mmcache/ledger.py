@@ -52,6 +52,11 @@ class Ledger:
             sums[1] += seconds
             sums[2] += size
 
+    def one(self, labels: Labels) -> None:
+        """`add` of one, and nothing else."""
+        with self._lock:
+            (self._known.get(labels) or self._open(labels))[0] += 1
+
     def _open(self, labels: Labels) -> list[float]:
         kept = list(labels)
         for place, names in self._names.items():

@@ -80,8 +80,6 @@ def serve(
         raise SettingsError(f"the proxy needs {error.name}: pip install 'mmcache[server]'") from error
     from mmcache.server.settings_file import read
 
-    if dashboard and otlp is not None:
-        raise SettingsError("give --otlp or --dashboard: a collector can send to a dashboard as well")
     if dashboard and sample is None:
         sample = 1.0
     receiver = otlp
@@ -95,9 +93,14 @@ def serve(
     found = settings()
     if tenant_of_key:
         return _say_tenant(found, speak)
+    if dashboard and (known := found.server.telemetry.otlp) is not None:
+        raise SettingsError(f"this sends to {known}, give no --dashboard: a collector can send to a dashboard as well")
     with ExitStack() as ends:
         if dashboard:
-            told = ends.enter_context(companion(["dashboard", "--otlp", f"127.0.0.1:{dashboard_port}", "--json"]))
+            try:
+                told = ends.enter_context(companion(["dashboard", "--otlp", f"127.0.0.1:{dashboard_port}", "--json"]))
+            except SettingsError as error:
+                raise SettingsError(f"{error} (one that runs can be fed: --otlp ITS_ADDRESS)") from error
             receiver = told["otlp"]
             found = settings()
         return _serve(found, settings, told["page"] if dashboard else None, speak)

@@ -41,6 +41,8 @@ class Accounts:
         self._by_caller: dict[str, Account] = {}
         self._requests = Ledger([0, 2]) if requests is None else requests
         self._took: dict[tuple[str, str], list[float]] = {}
+        self._took_by: dict[tuple[str, str, str], list[float]] = {}
+        """The same ones, by what a request is counted under: one look-up a hit."""
         self._compared: Counter[tuple[str, bool]] = Counter()
         self.saved_seconds, self.saved_tokens = 0.0, 0
         self.refused: Counter[int] = Counter()
@@ -62,12 +64,11 @@ class Accounts:
 
     def count(self, path: str, verdict: Verdict, account: Account | None, seconds: float = 0.0) -> None:
         """One request was answered so."""
-        took = self._took.get((path, verdict.outcome))
-        if took is None:
-            took = self._took[path, verdict.outcome] = [0] * (len(BOUNDS) + 1) + [0.0]
-        took[bisect_left(BOUNDS, seconds)] += 1
+        labels = path, verdict.outcome, verdict.reason
+        took = self._took_by.get(labels) or self._histogram(labels)
+        took[0 if seconds <= BOUNDS[0] else bisect_left(BOUNDS, seconds)] += 1
         took[-1] += seconds
-        self._requests.add((path, verdict.outcome, verdict.reason))
+        self._requests.one(labels)
         if account is not None:
             account.outcomes[verdict.outcome] += 1
         if verdict.saved_seconds or verdict.saved_tokens:
@@ -80,6 +81,12 @@ class Accounts:
     def compared(self, path: str, same: bool) -> None:
         """A stored answer was held against a computed one."""
         self._compared[path, same] += 1
+
+    def _histogram(self, labels: tuple[str, str, str]) -> list[float]:
+        took = self._took.setdefault(labels[:2], [0] * (len(BOUNDS) + 1) + [0.0])
+        if len(self._took_by) < REMEMBERED:
+            self._took_by[labels] = took
+        return took
 
     def wait(self, account: Account, rate: float) -> float:
         """Seconds that the caller must wait; 0 = none, and the request counts."""

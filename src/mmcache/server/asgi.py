@@ -109,8 +109,9 @@ class Frame:
         # Both are said anew by every request: the next one of a connection may begin in this one's context.
         asker = traced = skipped = None
         tracer = self.tracer
-        if tracer is not None and not own:
-            traced = tracer.begin(scope["method"], None if entry is None else entry.path, scope["headers"])
+        if tracer is not None:
+            if not own:
+                traced = tracer.begin(scope["method"], None if entry is None else entry.path, scope["headers"])
             tracing.enter(traced)
             skipped = tracer.skip() if traced is None else None
         status, verdict = 499, None
@@ -355,7 +356,7 @@ def _told(traced: Traced, flight: Flight, scope: Scope, label: str, status: int,
 
 
 def _agent(headers: Headers) -> bytes | None:
-    return next((value for name, value in headers if name == b"user-agent"), None)
+    return next((value[: clients.LONGEST] for name, value in headers if name == b"user-agent"), None)
 
 
 def _peer(scope: Scope) -> str | None:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from mmcache.attribution import Attribution
 
 OTHER = "other"
+LONGEST = 256
+"""Bytes of a `user-agent` that are looked at, and remembered."""
 MOST_WORDS = 512
 """Different ones that a process tells apart; later ones lose their version."""
 
@@ -28,7 +30,7 @@ def word(agent: bytes | None) -> str:
         return ""
     if (openai := _OPENAI.match(agent)) is not None:
         return _told(f"openai-{openai[1].decode().lower()}", openai[2])
-    for product in agent[:256].split(b" ")[:4]:  # `Python/3.11 aiohttp/3.12`
+    for product in agent[:LONGEST].split(b" ")[:4]:  # `Python/3.11 aiohttp/3.12`
         name, _, version = product.partition(b"/")
         if name == b"Mozilla":  # every browser says 5.0
             return "browser"

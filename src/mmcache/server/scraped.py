@@ -21,7 +21,8 @@ ONE_IN = 100
 """Hits of memory that are asked by which route, and from where, they come."""
 
 _END = b"# EOF\n"
-_PASSED_ON = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
+_PASSED_ON = frozenset({b"forwarded", b"via", b"x-real-ip", b"true-client-ip", b"x-client-ip", b"x-cluster-client-ip"})
+_PASSED_ON_BEGIN = (b"x-forwarded", b"x-envoy-", b"cf-")
 
 
 def share_out(cache: Cache, one_in: int = ONE_IN) -> None:
@@ -65,30 +66,29 @@ def _durations(accounts: Accounts, openmetrics: bool) -> Iterator[str]:
 
 
 def local(scope: MutableMapping[str, Any]) -> bool:
-    """Whether a program of this machine asks, for itself: not a front proxy for somebody else, and not a page that
-    had its own name point here (the name in `Host` is this machine's, or an address)."""
-    if any(name in _PASSED_ON for name, _ in scope["headers"]):
+    """Whether a program of this machine asks, for itself: not a page that had its own name point here (`Host` is this
+    machine's), and not a front proxy for somebody else, as far as that shows. nginx shows nothing by itself but
+    HTTP/1.0, which it speaks unless it is told otherwise; one that only moves bytes shows nothing at all."""
+    names = [name for name, _ in scope["headers"]]
+    if scope.get("http_version") == "1.0" or any(
+        name in _PASSED_ON or name.startswith(_PASSED_ON_BEGIN) for name in names
+    ):
         return False
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     client = scope.get("client")
     return client is not None and _loopback(client[0]) and len(hosts) < 2 and all(map(_plain, hosts))
 
 
-def _loopback(host: str) -> bool:
+def _loopback(host: str, unspecified: bool = False) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or (unspecified and address.is_unspecified)
 
 
 def _plain(host: bytes) -> bool:
     name = host.decode("latin-1").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-    if name == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return name == "localhost" or _loopback(name, unspecified=True)

@@ -22,6 +22,7 @@ from mmcache.model.errors import ProxyError
 from mmcache.model.signature import Signature
 from mmcache.server import header_kinds as kind_of
 from mmcache.server.accounts import Account, Accounts
+from mmcache.server.clients import LONGEST
 from mmcache.server.config import TrustRules
 from mmcache.server.exchange import Headers
 from mmcache.server.header_kinds import (
@@ -71,7 +72,7 @@ class Seen(msgspec.Struct):
     pragma: bytes | None
     encoding: bytes | None
     agent: bytes | None
-    """The client's `user-agent`."""
+    """The beginning of the client's `user-agent`."""
     region: str
     """Where the client is, as far as somebody says so who may."""
 
@@ -113,7 +114,7 @@ class Tenants:
                 if value != b"application/json" and not kind_of.plain_accept(value):
                     parts.append(b"%b:%b" % (name, value))
             elif kind == AGENT:
-                agent = value
+                agent = value[:LONGEST]
             elif kind == CONTROL:
                 control = value if control is None else control + b"," + value
             elif kind == PRAGMA:

@@ -50,7 +50,11 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS",
 WEIGHT = "cache.sampling.weight"
 
 _PARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.A | re.S)
-_LONGEST_PARENT, _LONGEST_STATE, _MOST = 256, 512, 1 << 56
+_LONGEST_PARENT, _LONGEST_STATE, _MOST_STATES, _MOST = 256, 512, 32, 1 << 56
+_NAME = r"[a-z][a-z0-9_*/-]{0,%d}"
+_STATE = re.compile(
+    rf"({_NAME % 255}|[a-z0-9][a-z0-9_*/-]{{0,240}}@{_NAME % 13})=([ -+\--<>-~]{{0,255}}[!-+\--<>-~])", re.A
+)
 _OURS = frozenset({b"traceparent", b"tracestate"})
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _NOTHING = trace.set_span_in_context(NonRecordingSpan(SpanContext(1, 1, False, TraceFlags(0))), Context())
@@ -213,11 +217,10 @@ class Sending:
             return headers
         kept = [pair for pair in headers if pair[0] not in _OURS]
         kept.append((b"traceparent", parent_text(found).encode()))
-        state = found.trace_state
-        if self._weight > 1.0:
-            state = state.update("ot", drawn(self._weight))
-        if state:
-            kept.append((b"tracestate", state.to_header().encode()))
+        told = [("ot", drawn(self._weight))] if self._weight > 1.0 else []  # whatever the caller says of his draw
+        told += [pair for pair in found.trace_state.items() if pair[0] != "ot"]
+        if told:
+            kept.append((b"tracestate", ",".join(f"{name}={value}" for name, value in told[:_MOST_STATES]).encode()))
         return kept
 
     def answered(self, status: int) -> None:
@@ -284,10 +287,16 @@ def parent_text(found: SpanContext) -> str:
 
 
 def _state(states: Sequence[str]) -> TraceState:
-    """Empty for what is too long, or not ASCII."""
-    if sum(map(len, states)) + len(states) > _LONGEST_STATE + 1 or not all(map(str.isascii, states)):
+    """Empty for what is too long, or not as the specification says; that is looked at here, for the SDK would log what
+    a caller wrote."""
+    if sum(map(len, states)) + len(states) > _LONGEST_STATE + 1:
         return TraceState()
-    return TraceState.from_header(list(states))
+    members = [member for state in states for each in state.split(",") if (member := each.strip(" \t"))]
+    found = [match for member in members if (match := _STATE.fullmatch(member)) is not None]
+    names = {match[1] for match in found}
+    if not len(names) == len(members) <= _MOST_STATES:
+        return TraceState()
+    return TraceState([(match[1], match[2]) for match in found])
 
 
 def _end(span: Span, told: Attributes, *, failed: bool) -> None:

@@ -144,12 +144,26 @@ def test_only_what_reads_is_taken(proxied: Callable[..., World]) -> None:
         ("127.0.0.1", "localhost:8090", True), ("127.9.0.1", "127.0.0.1", True), ("::1", "[::1]:8090", True),
         ("::ffff:127.0.0.1", "LOCALHOST", True), ("10.0.0.1", "localhost", False), ("127.0.0.1", "a.b", False),
         ("::1", "[::1", True), ("nonsense", "localhost", False), (None, "localhost", False),
+        ("127.0.0.1", "203.0.113.5", False), ("127.0.0.1", "0.0.0.0:8090", True), ("127.0.0.6", "10.0.0.5:8090", False),
     ],
 )  # fmt: skip
 def test_who_is_of_this_machine(client: str | None, host: str, near: bool) -> None:
     scope = {"client": None if client is None else (client, 1), "headers": [(b"host", host.encode())]}
     assert local(scope) is near
     assert not local(scope | {"headers": [*scope["headers"], (b"host", b"localhost")]})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"http_version": "1.0"}, {"headers": [(b"x-forwarded-proto", b"https")]}, {"headers": [(b"via", b"1.1 a")]},
+        {"headers": [(b"x-envoy-attempt-count", b"1")]}, {"headers": [(b"cf-connecting-ip", b"203.0.113.5")]},
+    ],
+)  # fmt: skip
+def test_a_front_proxy_of_this_machine_asks_for_somebody_else(more: dict[str, Any]) -> None:
+    assert local({"client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost")], "http_version": "1.1"})
+    headers = [(b"host", b"localhost"), *more.get("headers", [])]
+    assert not local({"client": ("127.0.0.1", 1)} | more | {"headers": headers})
 
 
 def test_only_a_restart_changes_what_is_told(proxied: Callable[..., World]) -> None:

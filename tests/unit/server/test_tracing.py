@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -106,12 +107,53 @@ def test_two_parents_are_none_and_a_later_version_is_one(proxied: Any, traced: A
     assert parent(two) == SPAN
 
 
-@pytest.mark.parametrize(("state", "sent"), [("a=1", b"a=1"), ("a=" + "x" * 600, None), ("a==,;", None), ("é=1", None)])
-def test_a_tracestate_that_cannot_be_read_is_dropped(proxied: Any, traced: Any, state: str, sent: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("state", "sent"),
+    [
+        ("a=1", b"a=1"), ("a=" + "x" * 600, None), ("a==,;", None), ("é=1", None), ("a=1,a=2", None), ("A=1", None),
+        (",".join(f"k{n}=1" for n in range(33)), None), ("a@b=1, ,c= d ,", b"a@b=1,c= d"), ("a=1,no secret", None),
+        ("ot=th:ffffffffffffff,a=1", b"a=1"), ("ot=th:8", None),
+    ],
+)  # fmt: skip
+def test_a_tracestate_that_cannot_be_read_is_dropped(
+    proxied: Any, traced: Any, caplog: pytest.LogCaptureFixture, state: str, sent: bytes | None
+) -> None:
+    """Nor is it logged; and nobody says to the upstream how many he stands for."""
     world = proxied(tracer=traced().requests)
     headers = [*KEY.items(), ("traceparent", PARENT), ("tracestate", state.encode())]
     assert world.client.post(ECHO, json={"model": "small"}, headers=headers).status_code == 200
     assert last(world).header(b"tracestate") == sent
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+
+
+def test_a_full_tracestate_has_room_for_ours(proxied: Any, traced: Any) -> None:
+    tracer = traced(0.25)
+    tracer.requests._draw = lambda: 0.0
+    world = proxied(tracer=tracer.requests)
+    world.ask(traceparent=PARENT, tracestate=",".join(f"k{n}=1" for n in range(32)))
+    members = (last(world).header(b"tracestate") or b"").decode().split(",")
+    assert members[1:] == [f"k{n}=1" for n in range(31)]
+    assert weight_of(members[0].removeprefix("ot=")) == 4.0
+
+
+def test_the_next_request_of_a_connection_is_in_nobodys_trace(proxied: Any, traced: Any) -> None:
+    """It begins while the first one's answer is being written; the proxy's own questions are recorded for nobody."""
+    tracer = traced()
+    world = proxied(tracer=tracer.requests)
+    body = b'{"model":"small","text":"a"}'
+    first = (
+        f"POST {ECHO} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer sk-one\r\ntraceparent: {PARENT}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    second = b"GET /readyz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", world.port), 60) as line:
+        line.sendall(first + second)
+        answers = b"".join(iter(lambda: line.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert b'"ready"' in answers
+    probes = [asked for asked in world.upstream.asked if asked.path == "/v1/models"]
+    assert [probe.header(b"traceparent") for probe in probes] == [None]
+    assert {span.name for span in tracer.client()} == {f"upstream POST {ECHO}"}
 
 
 def test_whoever_asks_for_it_is_recorded_within_a_limit_and_shifts_no_count(proxied: Any, traced: Any) -> None:

@@ -57,6 +57,14 @@ def test_there_are_never_more_than_a_limit(few: None) -> None:
     assert word(b"curl/1.1.9") == "curl/1.1"
 
 
+def test_no_more_than_the_beginning_of_it_is_remembered(proxied: Callable[..., World]) -> None:
+    world = proxied()
+    long = b"curl/8.5 " + b"x" * 10_000
+    seen = world.frame.live.tenants.see([(b"authorization", b"Bearer a"), (b"user-agent", long)], b"", None)
+    assert seen.agent == long[: clients.LONGEST]
+    assert word(seen.agent) == "curl/8.5"
+
+
 @given(st.binary(max_size=400))
 def test_whatever_a_client_writes_is_a_safe_word(agent: bytes) -> None:
     found = word(agent)
