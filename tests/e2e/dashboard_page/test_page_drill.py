@@ -16,7 +16,7 @@ DIP = incident.MOVED + 330
 
 
 def explained(page: Page) -> None:
-    drawer = page.get_by_role("complementary", name="Trace")
+    drawer = page.get_by_role("dialog", name="Trace")
     expect(drawer.get_by_role("treeitem")).to_have_count(5)
     expect(drawer.get_by_role("treeitem", name="cache.lookup, signature")).to_have_attribute("aria-selected", "true")
     explain = drawer.locator(".explain")
@@ -60,7 +60,7 @@ def test_from_a_dip_to_its_cause(api: FakeApi, open_page: OpenPage) -> None:
     page.go_back()
     explained(page)
     page.keyboard.press("Escape")
-    expect(page.get_by_role("complementary", name="Trace")).to_be_hidden()
+    expect(page.get_by_role("dialog", name="Trace")).to_be_hidden()
     expect(rows(page).first.locator("a")).to_be_focused()
 
 

@@ -91,9 +91,9 @@ export function reconcile(parent, items, keyOf, make, update) {
   for (const node of old.values()) node.remove();
 }
 
-/** Say it to who listens and does not see. @param {string} text */
+/** Say it to who listens and does not see: what is behind an open dialog is not heard. @param {string} text */
 export function announce(text) {
-  const box = document.getElementById("status");
+  const box = document.querySelector("dialog[open] .announced") ?? document.getElementById("status");
   if (box) box.textContent = text;
 }
 

@@ -1,4 +1,4 @@
-/** The open trace, beside the charts: waterfall, the chosen span's attributes, and why it missed. */
+/** The open trace, a dialog above the charts: waterfall, the chosen span's attributes, and why it missed. */
 import { get } from "./api.js";
 import { announce, el, fill, icon } from "./dom.js";
 import { clockSeconds, day, duration, short } from "./format.js";
@@ -10,7 +10,7 @@ import { change, current } from "./state.js";
 /** @typedef {import("./panels/waterfall.js").Span} Span */
 
 export class Drawer {
-  /** @param {HTMLElement} root */
+  /** @param {HTMLDialogElement} root */
   constructor(root) {
     this.root = root;
     this.title = el("h2", { tabindex: "-1" }, "Trace");
@@ -31,7 +31,15 @@ export class Drawer {
     this.explain = new Explain();
     this.detail = el("section", { class: "detail", "aria-label": "Attributes" });
     this.body = el("div", { class: "inner" });
-    fill(root, el("header", {}, el("div", { class: "title" }, this.title, this.facts), el("div", { class: "actions" }, link, close)), this.body);
+    fill(root, el("header", {}, el("div", { class: "title" }, this.title, this.facts), el("div", { class: "actions" }, link, close)), this.body, el("div", { class: "sr announced", role: "status", "aria-live": "polite" }));
+    root.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      this.close();
+    });
+    root.addEventListener("close", () => current().trace && this.close());
+    let outside = false; // a selection that is dragged out of it does not close it
+    root.addEventListener("pointerdown", (event) => (outside = event.target === root));
+    root.addEventListener("click", (event) => outside && event.target === root && this.close());
     this.shown = "";
     /** @type {AbortController | null} */
     this.asking = null;
@@ -42,13 +50,12 @@ export class Drawer {
   /** @param {import("./state.js").State} state */
   show(state) {
     if (!state.trace) {
-      if (!this.root.hidden) this.hide();
+      if (this.shown) this.hide();
       return;
     }
-    if (this.root.hidden) {
+    if (!this.root.open) {
       this.opener = document.activeElement;
-      this.root.hidden = false;
-      document.body.classList.add("drawn");
+      this.root.showModal();
       this.title.focus({ preventScroll: true });
     }
     if (state.trace !== this.shown) this.load(state.trace);
@@ -56,10 +63,9 @@ export class Drawer {
   }
 
   hide() {
-    this.root.hidden = true;
-    document.body.classList.remove("drawn");
     this.asking?.abort();
     this.shown = "";
+    this.root.close();
     this.explain.shown = "";
     const back = this.opener instanceof HTMLElement && this.opener.isConnected && this.opener !== document.body ? this.opener : document.querySelector("#requests tbody a");
     /** @type {HTMLElement | null} */ (back)?.focus({ preventScroll: true });

@@ -18,7 +18,8 @@ export class Filters {
       change({ filters: {} });
       this.field.focus();
     });
-    this.root = el("div", { class: "filters", role: "search" }, el("div", { class: "find" }, icon("search"), this.field, this.list), this.chips, this.clear);
+    this.find = el("div", { class: "find", role: "search" }, icon("search"), this.field, this.list);
+    this.root = el("div", { class: "filters", hidden: true }, this.chips, this.clear);
     this.field.addEventListener("focus", () => this.open());
     this.field.addEventListener("input", () => this.open());
     this.field.addEventListener("blur", () => this.close());
@@ -116,6 +117,7 @@ export class Filters {
 
   showState() {
     const chosen = Object.entries(current().filters).flatMap(([axis, values]) => values.map((value) => ({ axis, value })));
+    this.root.hidden = !chosen.length;
     this.clear.hidden = chosen.length < 2;
     reconcile(this.chips, chosen, ({ axis, value }) => `${axis}\n${value}`, ({ axis, value }) => {
       const button = el("button", { type: "button", class: "chip", "aria-label": `${axisWord(axis)} ${named(value)}: remove`, title: named(value) }, el("i", {}, axisWord(axis)), el("span", {}, short(named(value), 40)), icon("close"));

@@ -10,7 +10,9 @@ export const count = (value) => (Math.abs(value) < 100_000 ? PLAIN.format(value)
 export function percent(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const hundred = value * 100;
-  return `${hundred > 0 && hundred < 9.95 ? hundred.toFixed(1) : hundred.toFixed(hundred > 99 && hundred < 100 ? 1 : 0)} %`;
+  if (hundred > 0 && hundred < 0.05) return "<0.1 %";
+  if (hundred > 99 && hundred < 100) return `${(Math.floor(hundred * 10) / 10).toFixed(1)} %`; // 100 is said of all alone
+  return `${hundred.toFixed(hundred > 0 && hundred < 9.95 ? 1 : 0)} %`;
 }
 
 /** @param {number} value */
@@ -34,13 +36,13 @@ export function duration(seconds) {
   if (size < 120) return `${seconds.toFixed(size < 10 ? 2 : 1)} s`;
   if (size < 7200) return `${(seconds / 60).toFixed(size < 600 ? 1 : 0)} min`;
   if (size < 172_800) return `${(seconds / 3600).toFixed(1)} h`;
-  return `${(seconds / 86_400).toFixed(1)} d`;
+  return size < 86_400_000 ? `${(seconds / 86_400).toFixed(1)} d` : `${count(seconds / 86_400)} d`;
 }
 
 /** @param {number} value @param {string} currency */
 export function money(value, currency) {
   try {
-    const fine = value > 0 && value < 1 ? { maximumSignificantDigits: 2 } : {};
+    const fine = value > 0 && value < 1 ? { maximumSignificantDigits: 2 } : Math.abs(value) >= 1e5 ? /** @type {const} */ ({ notation: "compact", maximumFractionDigits: 1 }) : {};
     return new Intl.NumberFormat("en", { style: "currency", currency: currency || "USD", ...fine }).format(value);
   } catch {
     return `${value.toFixed(2)} ${currency}`;
@@ -110,6 +112,16 @@ export function stretch(from, to, dated = day(from) !== day(looked)) {
 
 /** Seconds that local time is ahead of UTC. @param {number} at Unix seconds */
 export const offset = (at) => (utc ? 0 : -new Date(at * 1000).getTimezoneOffset() * 60);
+
+/** The server's sentences say times as `02:15:00 UTC`; here they are as the page's others are. @param {string} text */
+export function zoned(text) {
+  const ahead = offset(looked);
+  if (utc) return text;
+  return String(text).replace(/\b([01]\d|2[0-3]):([0-5]\d):([0-5]\d) UTC\b/g, (_, hours, minutes, seconds) => {
+    const at = (((hours * 3600 + minutes * 60 + Number(seconds) + ahead) % 86_400) + 86_400) % 86_400;
+    return new Date(at * 1000).toISOString().slice(11, 19);
+  });
+}
 
 /** What stands for a value that was not said. @param {unknown} name */
 export const named = (name) => (name === "" || name === null || name === undefined ? "(none)" : String(name));

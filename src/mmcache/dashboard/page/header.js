@@ -15,7 +15,7 @@ function forField(seconds) {
 const fromField = (text) => new Date(usesUtc() ? `${text}Z` : text).getTime() / 1000;
 
 export class Header {
-  /** @param {HTMLElement} root @param {{redraw: () => void, help: () => void, window: () => {from: number, to: number}}} owner */
+  /** @param {HTMLElement} root @param {{find: HTMLElement, redraw: () => void, help: () => void, window: () => {from: number, to: number}}} owner */
   constructor(root, owner) {
     this.owner = owner;
     const mark = svg("svg", { viewBox: "0 0 24 24", class: "logo", "aria-hidden": "true" },
@@ -23,7 +23,7 @@ export class Header {
     this.live = el("span", { class: "live", "data-health": "waiting" }, el("i"), el("span", {}, "Connecting"));
     fill(root, el("div", { class: "bar" },
       el("h1", {}, mark, el("span", {}, "mmcache"), el("small", {}, "why did it miss?")),
-      this.ranges(), this.axis(), this.out, el("span", { class: "space" }), this.live, this.zone(), this.theme(), this.help()), this.custom());
+      this.ranges(), this.out, this.axis(), owner.find, el("span", { class: "space" }), this.live, this.zone(), this.theme(), this.help()), this.custom());
   }
 
   ranges() {
@@ -136,12 +136,15 @@ export class Header {
   /** @param {import("./live.js").Health} health */
   showHealth(health) {
     this.health = health;
-    this.live.dataset.health = health;
-    /** @type {HTMLElement} */ (this.live.lastElementChild).textContent = health === "live" && !this.moving ? "Fixed time" : HEALTH[health];
+    const fixed = health === "live" && !this.moving;
+    this.live.dataset.health = fixed ? "fixed" : health;
+    this.live.title = fixed ? "The charts show a time that is over; new spans do not move them" : "";
+    /** @type {HTMLElement} */ (this.live.lastElementChild).textContent = fixed ? "Fixed time" : HEALTH[health];
   }
 
   /** @param {{to?: number, spans?: number}} tick */
   showTick({ to, spans }) {
+    if (!this.moving) return;
     if (to) this.live.title = `Newest span ${clockSeconds(to)}${spans ? `; ${count(spans)} came just now` : ""}`;
     this.live.classList.remove("beat");
     void this.live.offsetWidth; // starts the animation again

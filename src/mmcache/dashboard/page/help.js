@@ -47,6 +47,7 @@ export class Help {
     document.addEventListener("keydown", (event) => {
       const target = /** @type {HTMLElement} */ (event.target);
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || this.root.open) return;
+      if (document.querySelector("dialog[open]") && !["Escape", "?", "t"].includes(event.key)) return;
       if (target.matches("input, select, textarea") && event.key !== "Escape") return;
       const action = actions[event.key];
       if (!action || (event.key.length === 1 && !this.single.checked)) return;

@@ -44,8 +44,9 @@ const panels = [ratio, saved, causes, reasons, requests, tiers, keys];
 const help = new Help();
 const filters = new Filters();
 const empty = new Empty();
-const drawer = new Drawer(/** @type {HTMLElement} */ (document.getElementById("drawer")));
+const drawer = new Drawer(/** @type {HTMLDialogElement} */ (document.getElementById("drawer")));
 const header = new Header(/** @type {HTMLElement} */ (document.getElementById("top")), {
+  find: filters.find,
   help: () => help.open(),
   window: () => range,
   redraw: () => {
@@ -103,7 +104,7 @@ async function askMeta() {
     filters.offer({ ...meta.axes, outcome: ["hit", "near", "stale", "miss"] });
     for (const [axis, values] of Object.entries(meta.axes)) reserve(axis, /** @type {string[]} */ (values));
     const outside = meta.spans > 0 && (meta.to < range.from || meta.from > range.to);
-    if (!meta.spans) empty.welcome();
+    if (!meta.spans) empty.welcome(meta.otlp);
     else if (outside) empty.elsewhere(meta);
     else empty.hide();
     grid.hidden = !meta.spans || outside;

@@ -1,7 +1,8 @@
 /** Why did it fall? What the server found, in plain words; most of the fall first. */
 import { REASONS, slotOf } from "../charts/colours.js";
+import { below } from "../below.js";
 import { el, fill, reconcile } from "../dom.js";
-import { count, moment, named, percent, short, stretch } from "../format.js";
+import { count, moment, named, percent, short, stretch, zoned } from "../format.js";
 import { Panel } from "../panel.js";
 import { AXES, address, axisWord, broad, change, current, query } from "../state.js";
 
@@ -17,6 +18,7 @@ export class CausesPanel extends Panel {
     this.list = el("ol", { class: "causes" });
     this.rest = el("p", { class: "none" });
     this.body.append(this.verdict, this.list, this.rest);
+    below(this, ".cause");
     /** @type {(causes: {at: number, text: string, slot: number}[]) => void} */
     this.told = () => {};
   }
@@ -37,7 +39,7 @@ export class CausesPanel extends Panel {
       el("span", { class: "against" }, known ? ` against ${stretch(baseline.from, baseline.to)}` : " in this time"));
     const told = causes.filter((c) => c.share > 0);
     reconcile(this.list, told, (c) => `${c.cause} ${JSON.stringify(c.where)}`, () => this.item(), (item, cause, i) => this.tell(item, cause, i));
-    const others = causes.filter((c) => c.share < -0.01).map((c) => c.text);
+    const others = causes.filter((c) => c.share < -0.01).map((c) => zoned(c.text));
     fill(this.rest, ...(told.length ? others : [fell ? "No single cause stands out. The misses by reason say more." : "It did not fall."]));
     this.told(told.flatMap((c, i) => (c.since === null || c.since === undefined ? [] : [{ at: c.since, text: String(i + 1), slot: slot(c.cause) }])));
   }
@@ -56,11 +58,11 @@ export class CausesPanel extends Panel {
     Object.assign(item, { cause });
     item.setAttribute("class", `cause s${slot(cause.cause)}`);
     const [open, bar, facts, where, moved, examples, advice] = item.children;
-    const [headline, rest] = split(cause.text);
+    const [headline, rest] = split(zoned(cause.text));
     open.children[0].textContent = String(i + 1);
     open.children[1].textContent = headline;
     /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${Math.min(100, cause.share * 100)}%`;
-    fill(facts, el("b", { class: "num" }, `${percent(cause.share)} of the fall`), el("span", { class: "num" }, `${count(cause.misses)} more misses`), cause.since ? el("span", {}, `since ${moment(cause.since)}`) : null);
+    fill(facts, el("b", { class: "num" }, `${percent(cause.share)} of the fall`), cause.misses >= 1 ? el("span", { class: "num" }, `${count(cause.misses)} more misses`) : null, cause.since ? el("span", {}, `since ${moment(cause.since)}`) : null);
     fill(where, ...Object.entries(cause.where ?? {}).filter(([axis]) => AXES.includes(axis)).map(([axis, value]) => el("span", { class: "tag" }, el("i", {}, axisWord(axis)), ` ${short(named(value), 40)}`)));
     fill(moved, ...(cause.moved ?? []).slice(0, 3).map((m) => el("span", {}, el("i", {}, m.component), " ", el("del", {}, short(named(m.was), 40)), " → ", el("ins", {}, short(named(m.now), 40)))));
     advice.children[1].textContent = rest;

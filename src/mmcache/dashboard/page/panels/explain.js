@@ -1,7 +1,7 @@
 /** Why one lookup missed: which part of its key moved, who else it happened to, and the last hit before it. */
 import { get } from "../api.js";
 import { el, fill } from "../dom.js";
-import { count, moment, named } from "../format.js";
+import { count, moment, named, zoned } from "../format.js";
 import { address, change, current } from "../state.js";
 
 export class Explain {
@@ -42,7 +42,7 @@ export class Explain {
 
   /** @param {any} data */
   draw({ verdict, text = [], moved = [], before, spread }) {
-    const [first, ...rest] = text;
+    const [first, ...rest] = text.map(zoned);
     this.frame(
       el("p", { class: "verdict" }, el("span", { class: `pill ${/^hit/.test(String(verdict)) ? "good" : "bad"}` }, named(verdict)), first ? el("span", {}, ` ${first}`) : null),
       moved.length ? this.moved(moved) : null,

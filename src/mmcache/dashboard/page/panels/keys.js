@@ -52,7 +52,7 @@ export class KeysPanel extends Panel {
       button.setAttribute("aria-pressed", String(chosen.includes(key.key)));
       button.title = `${key.key}: show only this key`;
       fill(whose, el("span", { class: "modality" }, named(key.modality)), el("span", {}, named(key.tenant)));
-      fill(strip, this.stripe(key.counts, most));
+      fill(strip, this.stripe(key.counts, most, t));
       all.textContent = count(key.hits + key.misses);
       hits.textContent = percent(share(key.hits, key.misses));
       Object.assign(row, { heat: { t, key } });
@@ -60,11 +60,11 @@ export class KeysPanel extends Panel {
   }
 
   /** Cells as darker as there were more lookups, by square root, so that a hot bucket does not hide the others.
-   * @param {number[]} counts @param {number} most */
-  stripe(counts, most) {
+   * @param {number[]} counts @param {number} most @param {number[]} t */
+  stripe(counts, most, t) {
     const cells = counts.map((n, i) => n > 0 && svg("rect", { class: `q${Math.max(1, Math.ceil(Math.sqrt(n / most) * LEVELS))}`, x: i, y: 0, width: 0.92, height: 1 }));
     const peak = counts.indexOf(Math.max(...counts));
-    return svg("svg", { viewBox: `0 0 ${Math.max(1, counts.length)} 1`, preserveAspectRatio: "none", role: "img", "aria-label": `most in bucket ${peak + 1} of ${counts.length}: ${count(counts[peak] ?? 0)}` }, ...cells);
+    return svg("svg", { viewBox: `0 0 ${Math.max(1, counts.length)} 1`, preserveAspectRatio: "none", role: "img", "aria-label": peak < 0 ? "no lookups" : `most at ${moment(t[peak])}: ${count(counts[peak])}` }, ...cells);
   }
 
   /** @param {PointerEvent} event @param {HTMLElement} row */

@@ -12,6 +12,8 @@ import { address, change, current, query } from "../state.js";
  *   service: string, instance: string}} Request
  */
 const PAGE = 50;
+/** So many rows are kept while new ones come; then it begins again with the newest page. */
+const MOST = 1000;
 const HEADS = ["time", "outcome", "why", "modality", "route", "tenant", "instance", "key", "took"];
 const SHOWN = { all: "All", miss: "Misses", hit: "Hits" };
 const idOf = (/** @type {Request} */ r) => `${r.trace}/${r.span}`;
@@ -98,7 +100,7 @@ export class RequestsPanel extends Panel {
       this.take(requests);
       return;
     }
-    const overlaps = added.length < requests.length;
+    const overlaps = added.length < requests.length && (this.requests.length < MOST || !added.length);
     const cursor = overlaps ? this.cursor : next;
     const all = overlaps ? [...added, ...this.requests] : requests;
     if (this.box.scrollTop > 4 && added.length) {
@@ -120,14 +122,13 @@ export class RequestsPanel extends Panel {
     this.none.hidden = requests.length > 0;
     this.more.hidden = this.cursor === null;
     this.hint.textContent = requests.length ? `${count(requests.length)}${this.cursor ? "+" : ""} recorded, newest first` : "recorded ones, newest first";
-    reconcile(this.rows, requests, idOf, (r) => this.row(r), () => {});
+    reconcile(this.rows, requests, idOf, (r) => this.row(r), (row, r) => this.when(row, r));
     this.showState();
   }
 
   /** @param {Request} r */
   row(r) {
-    const link = el("a", { class: "when num", href: address({ ...current(), trace: r.trace, span: r.span }) }, `${clockSeconds(r.start)}.${String(Math.floor((r.start % 1) * 1000)).padStart(3, "0")}`);
-    link.title = day(r.start);
+    const link = el("a", { class: "when num" });
     const outcome = r.outcome === "miss" ? `pill s${slotOf("reason", r.reason)}` : `pill ${r.outcome === "hit" ? "good" : "quiet"}`;
     const cell = (/** @type {string} */ head, /** @type {any} */ child, name = "") => el("td", { "data-head": head, class: name, title: typeof child === "string" ? child : null }, child);
     const row = el("tr", {},
@@ -148,6 +149,15 @@ export class RequestsPanel extends Panel {
       change({ trace: r.trace, span: r.span });
     });
     return row;
+  }
+
+  /** What depends on the zone, and on what else is chosen. @param {Element} row @param {Request} r */
+  when(row, r) {
+    const link = /** @type {HTMLAnchorElement} */ (row.querySelector(".when"));
+    const text = `${clockSeconds(r.start)}.${String(Math.floor((r.start % 1) * 1000)).padStart(3, "0")}`;
+    if (link.textContent !== text) link.textContent = text;
+    link.title = day(r.start);
+    link.setAttribute("href", address({ ...current(), trace: r.trace, span: r.span }));
   }
 
   async loadMore() {

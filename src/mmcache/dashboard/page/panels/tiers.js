@@ -1,4 +1,5 @@
 /** How full the tiers are, and what they throw out. */
+import { below } from "../below.js";
 import { spark } from "../charts/spark.js";
 import { el, fill, reconcile } from "../dom.js";
 import { bytes, count, named, percent } from "../format.js";
@@ -16,6 +17,7 @@ export class TiersPanel extends Panel {
     this.list = el("ul", { class: "tiers" });
     this.none = el("p", { class: "none", hidden: true }, "No metrics of tiers in this time. They come by OTLP to /v1/metrics.");
     this.body.append(this.list, this.none);
+    below(this, "li");
   }
 
   /** @param {import("../state.js").Window} range @returns {[string, URLSearchParams]} */
