@@ -11,6 +11,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, bu
 
 import msgspec
 
+from mmcache.dashboard.telling import named
 from mmcache.model.errors import DashboardError, SettingsError
 
 TIMEOUT_SECONDS = 10.0
@@ -182,7 +183,7 @@ class Feed:
             with error:
                 raise _RefusedError(f"{self.address} answered {name} with {error.code}; is it a dashboard?") from error
         except (OSError, ValueError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
+            reason = named(str(getattr(error, "reason", error)), 200)  # may be words of who answers
             raise DashboardError(
                 f"no dashboard answers at {self.address} ({reason}); start `mmcache dashboard`, or say --from ADDRESS"
             ) from error

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _DRAW_SECONDS = 0.25
 """Between two looks at what came and at the size of the window."""
+_PATIENCE_SECONDS = 3.0
+"""A look that takes longer is told of."""
 
 Pressed = Callable[[float], str]
 """Waits so many seconds for keys."""
@@ -33,9 +35,15 @@ class _Reader:
         self._changed = Condition()
         self._by, self._asked, self._over, self.paused = by, True, False, False
         self.latest: Snapshot | None = None
-        self.trouble = ""
+        self._trouble, self._began = "", 0.0
         self._thread = Thread(target=self._run, name="mmcache-top", daemon=True)
         self._thread.start()
+
+    @property
+    def trouble(self) -> str:
+        """Why there is nothing new; empty = there is."""
+        waited = time.monotonic() - self._began if self._began else 0.0
+        return self._trouble or (f"still waiting for an answer, {waited:.0f} s" if waited >= _PATIENCE_SECONDS else "")
 
     def turn(self) -> None:
         """To the next axis."""
@@ -61,10 +69,13 @@ class _Reader:
                     continue
                 by, self._asked = self._by, False
             try:
+                self._began = time.monotonic()
                 until = time.time() if self._end is None else self._end
-                self.latest, self.trouble = self._feed.read(by, until, self._minutes), ""
+                self.latest, self._trouble = self._feed.read(by, until, self._minutes), ""
             except DashboardError as error:
-                self.trouble = f"{error}; asked again every {self._interval:g} s"
+                self._trouble = f"{error}; asked again every {self._interval:g} s"
+            finally:
+                self._began = 0.0
 
 
 def live(feed: Feed, look: Look, by: str, interval: float, minutes: float, end: float | None) -> None:

@@ -46,7 +46,7 @@ def draw(look: Look, width: int, height: int) -> list[Text]:
 
     snapshot = look.snapshot
     look.lines = None if height >= _TALL else 2
-    lines = [_head(look), *([_said(f"! {look.trouble}", "bold red")] if look.trouble else [])]
+    lines = [_head(look), *([_said(f"! {named(look.trouble, 400)}", "bold red")] if look.trouble else [])]
     if snapshot is not None:
         room = height - len(lines) - 1
         parts = [_reasons_over_time(look, snapshot, width)] if look.wide else _parts(look, snapshot, width)
@@ -145,9 +145,9 @@ def _spark(values: Sequence[float | None], width: int, plain: bool) -> str:
     for place in range(width):
         start = place * len(values) // width
         end = max(start + 1, (place + 1) * len(values) // width)
-        known = [value for value in values[start:end] if value is not None]
+        known = [min(1.0, max(0.0, value)) for value in values[start:end] if value is not None]
         mean = sum(known) / len(known) if known else None
-        shown.append(" " if mean is None else sparks[min(7, max(0, int(mean * 8)))])
+        shown.append(" " if mean is None else sparks[min(7, int(mean * 8))])
     return "".join(shown)
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,9 +16,22 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.unit.cli.top_world import REASONS, answers, dashboard
 
-from mmcache.cli import main
+from mmcache.cli import main, top_feed
 from mmcache.cli.output import Exit
-from mmcache.cli.top_feed import Feed, HotKey, Keys, Line, Ratio, Snapshot
+from mmcache.cli.top_feed import (
+    Cause,
+    Causes,
+    Feed,
+    HotKey,
+    Keys,
+    Line,
+    Ratio,
+    Reasons,
+    Saved,
+    Snapshot,
+    Tier,
+    Tiers,
+)
 from mmcache.cli.top_view import Look, draw, printed
 from mmcache.model.errors import DashboardError, SettingsError
 
@@ -74,6 +91,63 @@ def test_without_a_dashboard_it_says_what_to_do(capsys: pytest.CaptureFixture[st
 def test_another_server_is_told_apart(body: bytes) -> None:
     with dashboard({"ratio": body}) as (address, _), pytest.raises(DashboardError, match="no dashboard"):
         Feed(address).read("tenant", 0.0, 15.0)
+
+
+@contextmanager
+def raw(answer: bytes) -> Iterator[str]:
+    """Who answers anything with these bytes."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            with suppress(OSError):  # it has heard enough
+                self.request.sendall(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 302 Found\r\nlocation: file:///etc/passwd\r\ncontent-length: 0\r\n\r\n", "with 302"),
+        (b"HTTP/1.1 301 Moved\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n", "with 301"),
+        (b"HTTP/1.1 500 \x1b[2J\x1b]0;owned\x07\r\ncontent-length: 0\r\n\r\n", "with 500"),
+        (b"\x1b[2J\x1b]0;owned\x07\r\n\r\n", "no dashboard answers"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n{}", "is no dashboard"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 3000, "more than 2000 bytes"),
+        (b"", "no dashboard answers"),
+    ],
+)
+def test_a_server_that_means_no_good(
+    answer: bytes, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(top_feed, "MOST_BYTES", 2000)
+    with raw(answer) as address:
+        assert main(["top", "--from", address, "--once"]) == Exit.FAILED
+    told = capsys.readouterr().err
+    assert words in told
+    assert all(one.isprintable() or one == "\n" for one in told)
+
+
+def test_numbers_that_are_absurd() -> None:
+    huge = 1e308
+    line = Ratio(1.0, [], [Line("x", [huge] * 3, [-huge] * 3, [huge, -huge, huge, huge])])
+    found = Snapshot(
+        1e9, 15.0, "tenant", line, line, Reasons([], {"a": [huge, huge], "b": [-1.0]}), Saved(huge, huge, huge, "x"),
+        Tiers([Tier("i", "t", [huge], huge, [huge, huge]), Tier("i", "t", [-huge], 1e-300, [])]),
+        Keys([HotKey("k", hits=huge, misses=huge)]),
+        Causes([Cause("c", "t", huge, huge, huge), Cause("c", "", -1.0, 1.0, -huge)]),
+    )  # fmt: skip
+    for wide in (False, True):
+        assert len(draw(Look("http://x", wide=wide, snapshot=found), 80, 24)) == 24
+    assert printed(Look("http://x", snapshot=found), 40)
 
 
 def test_a_server_without_its_api() -> None:

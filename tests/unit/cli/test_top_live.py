@@ -14,6 +14,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -173,3 +174,40 @@ def test_a_name_that_would_clear_the_screen(canned: dict[str, Any], screen: Scre
     screen.press("q")
     assert screen.ended() == 0
     assert b"owned\x07" not in screen.seen
+
+
+def test_a_dashboard_that_does_not_answer_is_told_of_and_can_be_left(canned: dict[str, Any]) -> None:
+    answered, ratio = Event(), canned["ratio"]
+
+    def late() -> Any:
+        answered.wait(PATIENCE)
+        return ratio
+
+    canned["ratio"] = late
+    with dashboard(canned) as (address, _):
+        screen = Screen("--from", address, "--interval", "0.1")
+        try:
+            screen.wait("still waiting for an answer")
+            answered.set()
+            screen.wait("Other traffic")
+            answered.clear()
+            screen.wait("still waiting for an answer")
+            screen.press("q")
+            assert screen.ended() == 0
+        finally:
+            answered.set()
+            screen.close()
+
+
+def test_a_window_that_becomes_narrow(screen: Screen) -> None:
+    screen.wait("Other traffic")
+    fcntl.ioctl(screen.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
+    screen.wait("mmcache top  ")
+    screen.wait("\u2026")  # the head has no room
+    fcntl.ioctl(screen.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 1, 1, 0, 0))
+    screen.read()
+    fcntl.ioctl(screen.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    screen.wait("hottest keys")
+    screen.press("q")
+    assert screen.ended() == 0
+    assert b"Traceback" not in screen.seen

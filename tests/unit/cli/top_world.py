@@ -43,7 +43,8 @@ def answers(name: str = "batch") -> dict[str, Any]:
 
 @contextmanager
 def dashboard(canned: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, list[str]]]]]:
-    """Its address, and the queries that came. `canned` may be changed meanwhile; what it lacks is 404."""
+    """Its address, and the queries that came. `canned` may be changed meanwhile; what it lacks is 404, and what
+    can be called is."""
     asked: list[dict[str, list[str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,6 +54,8 @@ def dashboard(canned: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, list
             asked.append(query)
             name = parts.path.removeprefix("/api/v1/")
             found = canned.get("by" if "by" in query else name)
+            if callable(found):
+                found = found()
             body = found if isinstance(found, bytes) else json.dumps(found).encode()
             self.send_response(404 if found is None else 200)
             self.send_header("content-length", str(len(body)))
