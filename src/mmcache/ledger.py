@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mmcache import forks
 
@@ -52,10 +52,17 @@ class Ledger:
             sums[1] += seconds
             sums[2] += size
 
-    def one(self, labels: Labels) -> None:
-        """`add` of one, and nothing else."""
-        with self._lock:
-            (self._known.get(labels) or self._open(labels))[0] += 1
+    def counter(self, labels: Labels) -> Callable[[], None]:
+        """What adds one to how often, with each call; nothing is looked up."""
+        lock = self._lock
+        with lock:
+            sums = self._known.get(labels) or self._open(labels)
+
+        def one() -> None:
+            with lock:
+                sums[0] += 1
+
+        return one
 
     def _open(self, labels: Labels) -> list[float]:
         kept = list(labels)

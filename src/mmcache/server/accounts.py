@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mmcache.ledger import Ledger
@@ -41,8 +41,8 @@ class Accounts:
         self._by_caller: dict[str, Account] = {}
         self._requests = Ledger([0, 2]) if requests is None else requests
         self._took: dict[tuple[str, str], list[float]] = {}
-        self._took_by: dict[tuple[str, str, str], list[float]] = {}
-        """The same ones, by what a request is counted under: one look-up a hit."""
+        self._counting: dict[tuple[str, str, str], tuple[list[float], Callable[[], None]]] = {}
+        """By what a request is counted under: one look-up a hit."""
         self._compared: Counter[tuple[str, bool]] = Counter()
         self.saved_seconds, self.saved_tokens = 0.0, 0
         self.refused: Counter[int] = Counter()
@@ -65,10 +65,10 @@ class Accounts:
     def count(self, path: str, verdict: Verdict, account: Account | None, seconds: float = 0.0) -> None:
         """One request was answered so."""
         labels = path, verdict.outcome, verdict.reason
-        took = self._took_by.get(labels) or self._histogram(labels)
+        took, one = self._counting.get(labels) or self._counted(labels)
+        one()
         took[0 if seconds <= BOUNDS[0] else bisect_left(BOUNDS, seconds)] += 1
         took[-1] += seconds
-        self._requests.one(labels)
         if account is not None:
             account.outcomes[verdict.outcome] += 1
         if verdict.saved_seconds or verdict.saved_tokens:
@@ -82,11 +82,12 @@ class Accounts:
         """A stored answer was held against a computed one."""
         self._compared[path, same] += 1
 
-    def _histogram(self, labels: tuple[str, str, str]) -> list[float]:
+    def _counted(self, labels: tuple[str, str, str]) -> tuple[list[float], Callable[[], None]]:
         took = self._took.setdefault(labels[:2], [0] * (len(BOUNDS) + 1) + [0.0])
-        if len(self._took_by) < REMEMBERED:
-            self._took_by[labels] = took
-        return took
+        found = took, self._requests.counter(labels)
+        if len(self._counting) < REMEMBERED:
+            self._counting[labels] = found
+        return found
 
     def wait(self, account: Account, rate: float) -> float:
         """Seconds that the caller must wait; 0 = none, and the request counts."""

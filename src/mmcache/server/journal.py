@@ -88,7 +88,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            facts = {"logger": record.name, "message": record.getMessage()}
+            facts = {"logger": record.name, "message": " ".join(record.getMessage().splitlines())}
         except (TypeError, ValueError):  # its arguments do not fit its text
             return
         line = {"time": round(record.created, 3), "event": "warning"} | facts

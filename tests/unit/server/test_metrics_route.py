@@ -180,7 +180,7 @@ def test_warnings_are_told_as_events() -> None:
     lines: list[str] = []
     journal = Journal(lines.append, as_json=True)
     with journal.listening("mmcache"):
-        logging.getLogger("mmcache.telemetry").warning("not received (%s)", "why")
+        logging.getLogger("mmcache.telemetry").warning("not\nreceived (%s)", "why")
         logging.getLogger("mmcache.telemetry").info("of no interest")
     logging.getLogger("mmcache.telemetry").warning("too late")
     (told,) = map(msgspec.json.decode, lines)
