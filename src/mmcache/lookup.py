@@ -11,9 +11,9 @@ from mmcache.model.frame import Frame
 Make = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each lookup, and frozen ones take thrice the time
 class Lookup:
-    """What a lookup found."""
+    """What a lookup found. Nobody changes one: some are shared."""
 
     make: Make | None
     """Makes the value, fresh each call; None = miss."""
