@@ -42,10 +42,19 @@ class Dashboard:
     """An application over a store; `close` ends what it began, and not the store.
 
     guarded: only requests to a loopback name are answered, so that no web page reaches it by another name for this
-    machine (DNS rebinding). otlp, pages: which halves it serves. receives: where another door of the store takes OTLP, for the page to say.
+    machine (DNS rebinding). otlp, pages: which halves it serves. receives: where another
+    door of the store takes OTLP, for the page to say.
     """
 
-    def __init__(self, store: Store, *, guarded: bool = True, otlp: bool = True, pages: bool = True, receives: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        guarded: bool = True,
+        otlp: bool = True,
+        pages: bool = True,
+        receives: str | None = None,
+    ) -> None:
         self.store = store
         self._guarded = guarded
         self.api, self.live, self.receiver = Api(store, version("mmcache"), receives), Live(store), Receiver(store)
