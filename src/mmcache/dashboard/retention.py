@@ -39,12 +39,18 @@ def used(connection: Any) -> int:
     if path is None:
         (held,) = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()
         return int(held or 0)
-    log = Path(f"{path}.wal")
-    return int(size[0] * size[1]) + (log.stat().st_size if log.exists() else 0)
+    try:
+        log = Path(f"{path}.wal").stat().st_size
+    except OSError:  # a checkpoint ends it at any time
+        log = 0
+    return int(size[0] * size[1]) + log
 
 
 def keep(connection: Any, limit: int, slices: Slices) -> Kept:
-    """Delete until at most `limit` bytes are in use. Raises `duckdb.Error`."""
+    """Delete until at most `limit` bytes are in use. Raises `duckdb.Error`.
+
+    Nothing is freed that a reader's state still has: whoever calls it sees to it that there is none.
+    """
     size, floor_us = used(connection), None
     if size <= limit * FULL:
         return Kept(size, None)
@@ -59,7 +65,9 @@ def keep(connection: Any, limit: int, slices: Slices) -> Kept:
             break
         floor_us = gone
         connection.execute("CHECKPOINT")
-        size = used(connection)
+        before, size = size, used(connection)
+        if size >= before:  # somebody reads after all: to delete more would free nothing either
+            break
     return Kept(size, floor_us)
 
 

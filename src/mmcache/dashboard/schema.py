@@ -105,8 +105,10 @@ def _connected(path: str) -> Any:
     config = {
         "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
         "allow_community_extensions": "false", "preserve_insertion_order": "true",
-        "memory_limit": "1GiB", "threads": str(max(1, min(8, os.cpu_count() or 1))),
+        "memory_limit": "1GiB", "max_temp_directory_size": "1GiB", "threads": str(max(1, min(8, os.cpu_count() or 1))),
     }  # fmt: skip
+    if path == ":memory:":
+        config["temp_directory"] = ""  # else it is a folder where it was started
     mask = os.umask(0o077)
     try:
         connection = duckdb.connect(path, config=config)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from mmcache.dashboard.columns import columns_of
 from mmcache.dashboard.counting import View
 from mmcache.dashboard.dictionary import Dictionary, insert
 from mmcache.dashboard.points import Point, Points
+from mmcache.dashboard.readers import Readers
 from mmcache.dashboard.schema import TABLES, opened
 from mmcache.dashboard.seen import Seen
 from mmcache.dashboard.taken import Taken
@@ -70,6 +72,7 @@ class Store:
         self._connection = opened(settings.store, notice)
         self.known = Dictionary.read(self._connection)
         self.slices = Slices.read(self._connection)
+        self.slices.newest = min(self.slices.newest, int(time.time()))
         self.points = Points.read(self._connection)
         self.limit_bytes = settings.limit_bytes
         self.came = Came()
@@ -77,7 +80,8 @@ class Store:
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._waiting = 0
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._broken = False
+        self._readers = Readers()
         self._size_due = self._rests_until = 0.0
         self._floors = retention.floors(self._connection)
         self._floor_us = retention.floor_us(self._connection)
@@ -113,6 +117,7 @@ class Store:
 
     def read(self, cursor: Any, task: Callable[[View], Any]) -> Any:
         """The task's answer, of one state of the store; closes the cursor."""
+        self._readers.enter()
         try:
             while True:
                 known = self.known
@@ -123,6 +128,7 @@ class Store:
                 cursor.execute("ROLLBACK")  # cleared meanwhile
         finally:
             cursor.close()
+            self._readers.leave()
 
     @property
     def floor_us(self) -> int:
@@ -198,7 +204,7 @@ class Store:
         except Exception as error:  # noqa: BLE001 - a damaged file, a full disk, a bug: the senders are told
             said, failure = None, error
             _log.warning("the store could not be written: %s", error)
-            if isinstance(error, duckdb.FatalException):
+            if self._broken or isinstance(error, duckdb.FatalException):
                 self._reopen()
         with self._lock:
             self._waiting -= sum(len(job.spans) + len(job.points) for job in jobs)
@@ -216,11 +222,13 @@ class Store:
         """DuckDB takes nothing more after a fatal error: what is on the disk is opened again."""
         if self.settings.store == ":memory:":
             return
+        self._broken = True  # until it is open again, each failure tries
         try:
             self._connection.close()
             self._connection = opened(self.settings.store, _log.warning)
             self.known, self.slices = Dictionary.read(self._connection), Slices.read(self._connection)
             self.points, self._seen = Points.read(self._connection), Seen.read(self._connection)
+            self._broken = False
         except (duckdb.Error, MMCacheError, OSError) as error:
             _log.error("the store could not be opened again: %s", error)
 
@@ -246,7 +254,8 @@ class Store:
             self._seen.forget(spans)
             self.points.forget()
             raise
-        self.slices.opened(opens, newest // 1_000_000)
+        # A sender whose clock is ahead would have slices closed that others still send spans of, over and over.
+        self.slices.opened(opens, min(newest // 1_000_000, int(time.time())))
         for part, count in saved:
             part.saved = count
         self._own()
@@ -261,8 +270,10 @@ class Store:
     def _own(self) -> None:
         """The log is made anew after each checkpoint, by the process' mask."""
         log = f"{self.settings.store}.wal"
-        if self.settings.store != ":memory:" and os.path.exists(log) and os.stat(log).st_mode & 0o077:
-            os.chmod(log, 0o600)
+        if self.settings.store != ":memory:":
+            with suppress(OSError):  # it is gone, or of a disk without modes: what is written is written
+                if os.stat(log).st_mode & 0o077:
+                    os.chmod(log, 0o600)
 
     def _tending(self) -> bool:
         return self.slices.due() is not None and time.monotonic() >= self._rests_until
@@ -279,12 +290,17 @@ class Store:
             if time.monotonic() >= self._size_due:
                 self._size_due = time.monotonic() + SIZE_SECONDS
                 self._keep()
-        except duckdb.Error as error:
+        except Exception as error:  # noqa: BLE001 - it must not end the writer: senders would wait for ever
             self._rests_until = time.monotonic() + SIZE_SECONDS
             _log.warning("the store could not be tended: %s", error)
 
     def _keep(self) -> int:
-        kept = retention.keep(self._connection, self.limit_bytes, self.slices)
+        if (size := retention.used(self._connection)) <= self.limit_bytes:
+            return size
+        with self._readers.out(4 * self.settings.query_seconds) as alone:
+            if not alone:
+                return size  # later
+            kept = retention.keep(self._connection, self.limit_bytes, self.slices)
         if kept.floor_us is not None:
             self._floor_us = kept.floor_us
             self._floors = retention.floors(self._connection)

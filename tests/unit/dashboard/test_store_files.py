@@ -6,13 +6,17 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from tests.unit.dashboard.store_world import HOUR_AGO, a_store, lookup, put, settled
 
 from mmcache.dashboard import browse, overview
+from mmcache.dashboard import store as store_module
 from mmcache.dashboard.asking import Question
 from mmcache.dashboard.rows import Window
 from mmcache.dashboard.store import Store
@@ -133,6 +137,53 @@ def test_another_process_that_has_it_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*damaged*"))
     with a_store(path):  # the dead let go of it
         pass
+
+
+def test_after_a_fatal_error_it_is_opened_again_until_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {"insert": 1, "opened": 2}
+    for name in failing:
+        real = getattr(store_module, name)
+
+        def sometimes(*given: object, name: str = name, real: Any = real) -> Any:
+            if failing[name]:
+                failing[name] -= 1
+                raise duckdb.FatalException("the disk is full")
+            return real(*given)
+
+        monkeypatch.setattr(store_module, name, sometimes)
+    failing["opened"] = 0
+    with a_store(tmp_path / "traces.duckdb") as store:
+        failing["opened"] = 2
+        for _ in range(3):
+            with pytest.raises(DashboardError, match="cannot be written now"):
+                put(store, lookup(tenant="a"))
+        put(store, lookup(tenant="b"))
+        assert found(store) == [("b", "None")]
+
+
+def test_whatever_fails_between_two_transactions_the_writer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Event()
+
+    def fail(*_: object) -> None:
+        tried.set()
+        raise OSError("the log cannot be looked at")
+
+    monkeypatch.setattr("mmcache.dashboard.retention.used", fail)
+    with a_store() as store:
+        put(store, lookup(tenant="a"))
+        assert tried.wait(60)
+        put(store, lookup(tenant="b"))
+        assert {tenant for tenant, _ in found(store)} == {"a", "b"}
+
+
+def test_a_clock_that_is_ahead_closes_nothing_that_others_still_send() -> None:
+    now = time.time()
+    with a_store() as store:
+        put(store, lookup(now + 400, tenant="a"), lookup(now + 3400, tenant="ahead"))
+        settled(store)
+        assert store.between(lambda: store.slices.before(int(now) + 401)).result()
 
 
 def test_clearing_forgets_texts_too(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.unit.dashboard.store_world import a_store, call, lookup, request_of
 from mmcache.dashboard import overview, retention
 from mmcache.dashboard.app import Dashboard
 from mmcache.dashboard.asking import Question
+from mmcache.dashboard.counting import View
 from mmcache.dashboard.rows import Window
 from mmcache.dashboard.store import Store
 from mmcache.lab.incident.__main__ import fill
@@ -98,6 +101,43 @@ def test_a_restart_knows_what_has_gone(tmp_path: Path) -> None:
         store.between(lambda: store._connection.execute("DELETE FROM spans")).result()
     with a_store(path) as store:
         assert store.floor_us > floor
+
+
+def test_a_reader_of_an_old_state_does_not_cost_more_spans(tmp_path: Path) -> None:
+    """What it reads cannot be freed meanwhile: to delete until it is would delete all."""
+    began, go = threading.Event(), threading.Event()
+    with a_store(tmp_path / "traces.duckdb", queue_spans=10**9) as store:
+        fill(store, Night(MIDNIGHT, 60_000))
+        before = spans(store)[0]
+        cursor, second = store.cursor(), store.cursor()
+
+        def slow(view: View) -> int:
+            view.cursor.execute("SELECT count(*) FROM spans").fetchall()
+            began.set()
+            go.wait(60)
+            return before
+
+        with ThreadPoolExecutor(2) as readers:
+            reading = readers.submit(store.read, cursor, slow)
+            began.wait(60)
+            store.limit_bytes = store.size() - 1  # below what is allowed: small stores are quick
+            limited = store.limit(store.limit_bytes)
+            go.set()
+            assert readers.submit(store.read, second, lambda view: before).result(60) == reading.result(60)
+        limited.result(60)
+        assert spans(store)[0] > before / 2
+
+
+def test_a_state_that_is_never_let_go_costs_one_cut(tmp_path: Path) -> None:
+    with a_store(tmp_path / "traces.duckdb", queue_spans=10**9) as store:
+        fill(store, Night(MIDNIGHT, 60_000))
+        before = spans(store)[0]
+        cursor = store.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT count(*) FROM spans").fetchall()
+        store.limit(store.size() - 1).result(60)
+        cursor.close()
+        assert spans(store)[0] > before / 2
 
 
 def test_a_flood_within_one_slice_is_cut_too() -> None:
