@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.unit.server.echo import ECHO, echoed
 
 from mmcache import attribution
 from mmcache.attribution import Attribution
+from mmcache.cli.serve import serve
 from mmcache.model.errors import SettingsError
 from mmcache.server import clients
 from mmcache.server.clients import word
@@ -187,3 +189,27 @@ def test_the_settings(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (told.otlp, told.sample, told.region, told.service) == ("http://b", 0.5, "us", "front")
     monkeypatch.setenv("MMCACHE_OTLP", "http://c")
     assert read(None, upstream="http://a").server.telemetry.otlp == "http://c"
+
+
+@pytest.mark.parametrize("where", ["flag", "file", "environment"])
+def test_a_dashboard_takes_nothing_from_a_receiver_that_is_set(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmcache.cli.serve.companion", None)
+    config = tmp_path / "mmcache.toml"
+    config.write_text('[telemetry]\notlp = "http://c"\n' if where == "file" else "")
+    if where == "environment":
+        monkeypatch.setenv("MMCACHE_OTLP", "http://c")
+    otlp = "http://c" if where == "flag" else None
+    with pytest.raises(SettingsError, match="sends to http://c, give no --dashboard"):
+        serve(upstream="http://localhost:1", config=config, dashboard=True, otlp=otlp)
+
+
+def test_a_dashboard_that_has_the_store_already_can_be_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(command: object) -> None:
+        raise SettingsError("another process has the store")
+
+    monkeypatch.setattr("mmcache.cli.serve.companion", taken)
+    monkeypatch.delenv("MMCACHE_OTLP", raising=False)
+    with pytest.raises(SettingsError, match=r"has the store .*--otlp ITS_ADDRESS"):
+        serve(upstream="http://localhost:1", dashboard=True)
