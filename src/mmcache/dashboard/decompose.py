@@ -43,11 +43,11 @@ class Who(NamedTuple):
 
 MANY = "\x00many"
 """Stands for the values of those that are counted together; it is nobody's name, and is never told."""
-MOST = 2000
+MOST = 500
 """More would not be read by anybody, and take long."""
 FOLDS = (("tenant",), ("tenant", "region"), ("tenant", "region", "route"), ("tenant", "region", "route", "modality"),
          Who._fields)  # fmt: skip
-"""Axes that are given up for the smallest, the process last: what happens to one process happens to all of its."""
+"""Axes that are given up for them, the process last: what happens to one process happens to all of its."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ Book = Mapping[Who, tuple[Totals, Totals]]
 
 
 def book(groups: Iterable[Group], most: int = MOST) -> Book:
-    """Both windows, by who. Of more than `most`, half keep all their axes, and the smaller ones are put together."""
+    """Both windows, by who. Of more than `most`, half keep all their axes: those in which most
+    changed. The others are put together."""
     counts: dict[Who, dict[tuple[int, str], float]] = {}
     for group in groups:
         who = Who(group.service, group.instance, group.tenant, group.route, group.modality, group.region)
@@ -95,7 +96,7 @@ def book(groups: Iterable[Group], most: int = MOST) -> Book:
             if count > 0:
                 mine[side, reason] = mine.get((side, reason), 0.0) + count
     found: dict[Who, tuple[Totals, Totals]] = {}
-    names = _folded(sorted(counts, key=lambda who: (-sum(counts[who].values()), who)), most)
+    names = _folded(_ranked(counts) if len(counts) > most else list(counts), most)
     for who, name in names.items():
         both = found.setdefault(name, (Totals(), Totals()))
         for (side, reason), count in counts[who].items():
@@ -104,6 +105,18 @@ def book(groups: Iterable[Group], most: int = MOST) -> Book:
             if reason:
                 both[side].misses[reason] += exact
     return dict(sorted(found.items()))
+
+
+def _ranked(counts: Mapping[Who, Mapping[tuple[int, str], float]]) -> list[Who]:
+    """Whose shares of all lookups, by reason, moved most comes first."""
+    whole = [sum(n for mine in counts.values() for (at, _), n in mine.items() if at == side) or 1.0 for side in (0, 1)]
+
+    def change(who: Who) -> float:
+        mine = counts[who]
+        reasons = {reason for _, reason in mine}
+        return sum(abs(mine.get((1, one), 0.0) / whole[1] - mine.get((0, one), 0.0) / whole[0]) for one in reasons)
+
+    return sorted(counts, key=lambda who: (-change(who), who))
 
 
 def _folded(ranked: Sequence[Who], most: int) -> dict[Who, Who]:

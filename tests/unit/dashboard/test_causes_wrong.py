@@ -194,6 +194,24 @@ def test_more_tenants_than_are_told_apart() -> None:
     assert not [cause for cause in found if MANY in repr(cause.where) or "\\u0000" in cause.text]
 
 
+def test_one_tenant_of_more_than_are_told_apart() -> None:
+    """A small one, in all processes: it is found, as it is where something changed."""
+    tenants = tuple(Source(f"tenant {at}", "/", 0.3, 0.9) for at in range(400))
+
+    def change(t: float, instance: str, source: Source) -> Drawn:
+        bad = after(t) and source.tenant == "tenant 7"
+        return (
+            source.rate * (12 if source.tenant == "tenant 7" else 1),
+            source.ratio * (0.1 if bad else 1.0),
+            "expired",
+            A,
+        )
+
+    found = find(World(18, sources=tenants, change=change, minutes=5).rows())
+    assert kinds(found) == ["expired"]
+    assert found[0].where == {"tenant": "tenant 7"}
+
+
 def two_models(rows: CauseRows, detail: str = "") -> CauseRows:
     """Each process has another model for pictures, too, that is asked a little less from 02:15 on, as it happens."""
     other = {"model_version": "dino-2", "dtype": "float16", "modality": "image"}
