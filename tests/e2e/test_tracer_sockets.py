@@ -132,6 +132,7 @@ def test_without_tracefs_it_says_how_to_mount_it(read: Reader, tmp_path: Path) -
 
 
 def test_sockets_are_named_by_their_peer() -> None:
+    require_tracing()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as own:

@@ -21,7 +21,17 @@ from mmcache.model.errors import TracerError
 from mmcache.tracer.trace import BTF, Trace
 
 PATIENCE_SECONDS = 60.0
-_FORBIDDEN = ("needs root", "no bpf()", "is not to be had", "No such file or directory", "not supported")
+_FORBIDDEN = (
+    "needs root",
+    "no bpf()",
+    "no pidfd_open()",
+    "is not to be had",
+    "No such file or directory",
+    "not supported",
+    "Invalid argument",  # older kernels, to what they do not know
+    "Argument list too long",  # … and to programs that their verifier finds too long
+    "Cannot allocate memory",
+)
 
 
 class Reader:

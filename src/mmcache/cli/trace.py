@@ -53,16 +53,16 @@ def trace(
                 hearer(one)
 
         traced = stack.enter_context(Trace(pid, hear, threshold=threshold, sockets=sockets, shared=shared))
-        sender = _sender(traced) if mark else None
-        if sender is not None:
+        senders = _senders(traced) if mark else []
+        for sender in senders:
             stack.callback(sender.close)
             hearers.append(sender.send)
         began = time.monotonic()
         complain(f"watching process {pid}")  # from here on nothing is missed, says this to who started it
         _watch(traced, marks, top, None if seconds is None else began + seconds, live=not speak.json)
         data = _data(traced, marks, top, time.monotonic() - began)
-        if sender is not None:
-            data["sent"] = {"marks": sender.sent, "lost": sender.lost}
+        if senders:
+            data["sent"] = {"marks": sum(one.sent for one in senders), "lost": sum(one.lost for one in senders)}
         ended = not traced.alive
         view = _view(traced, marks, top)
     show(speak, data, lambda: view)
@@ -75,16 +75,16 @@ def trace(
     return Exit.DONE
 
 
-def _sender(traced: Trace) -> Sender:
+def _senders(traced: Trace) -> list[Sender]:
     from mmcache.tracer.feedback import Sender
 
-    path = traced.marks_path
-    if path is None:
+    paths = traced.marks_paths
+    if not paths:
         raise TracerError(
             f"process {traced.pid} does not listen for marks: start `mmcache.tracer.Marks(cache)` in it, "
             "or leave out --mark"
         )
-    return Sender(path)
+    return [Sender(path, traced.owner) for path in paths]
 
 
 def _watch(traced: Trace, marks: deque[Mark], top: int, until: float | None, *, live: bool) -> None:

@@ -5,11 +5,14 @@ The tracer has the rights, the process has the cache; between them is a socket o
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
+import stat
 import struct
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 256
 _CREDENTIALS = struct.Struct("3i")
+_NUMBERS = itertools.count()
 
 
 class Hears(Protocol):
@@ -49,10 +53,12 @@ class Marks:
         self.refused = 0
         """Datagrams that were none, or another user's."""
         self._owner = os.getpid()
-        self._temporary = tempfile.TemporaryDirectory(prefix="mmcache-") if folder is None else None
-        place = Path(self._temporary.name) if self._temporary else folder
-        assert place is not None
-        self.path = place / f"{os.getpid()}.mmcache-marks"
+        try:
+            place = (Path(tempfile.mkdtemp(prefix="mmcache-")) if folder is None else folder).absolute()
+        except OSError as error:
+            raise TracerError(f"there is no folder in which marks can be listened for: {error}") from error
+        self.path = place / f"{os.getpid()}.{next(_NUMBERS)}.mmcache-marks"
+        self._remove = weakref.finalize(self, _remove, self.path, folder is None, os.getpid())
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self.path.unlink(missing_ok=True)  # of a process of this number, long gone
@@ -61,6 +67,7 @@ class Marks:
             self.path.chmod(0o600)
         except OSError as error:
             self._socket.close()
+            self._remove()
             raise TracerError(f"marks cannot be listened for at {self.path}: {error}") from error
         self._thread = threading.Thread(target=self._listen, name="mmcache-marks", daemon=True)
         self._thread.start()
@@ -71,7 +78,7 @@ class Marks:
                 raw, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
             except OSError:
                 return
-            if not raw:  # `close` sends that
+            if not raw and not ancillary:  # `close` was called; an empty datagram has a sender
                 return
             mark = Mark.unpack(raw) if _trusted(ancillary) else None
             if mark is None:
@@ -84,21 +91,28 @@ class Marks:
 
     def close(self) -> None:
         """Listen no more. Idempotent."""
-        if self.path.exists() and os.getpid() == self._owner:
-            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
-                own.connect(str(self.path))
-                own.send(b"")
-            self._thread.join(timeout=10)
-            self.path.unlink(missing_ok=True)
+        if os.getpid() == self._owner:  # a child's copy is the same socket
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes `_listen`, even where the file was swept away
+            if threading.current_thread() is not self._thread:  # as where a hearer closes
+                self._thread.join(timeout=10)
+        self._remove()
         self._socket.close()
-        if self._temporary is not None and os.getpid() == self._owner:
-            self._temporary.cleanup()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _remove(path: Path, folder: bool, owner: int) -> None:
+    """Also when the process ends; not when a child that it forked does."""
+    if os.getpid() == owner:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            if folder:
+                path.parent.rmdir()
 
 
 def _trusted(ancillary: Sequence[tuple[int, int, bytes]]) -> bool:
@@ -111,17 +125,21 @@ def _trusted(ancillary: Sequence[tuple[int, int, bytes]]) -> bool:
 class Sender:
     """Sends marks to a traced process; one that does not keep up, or is gone, loses them."""
 
-    def __init__(self, path: Path) -> None:
-        """path: see `Trace.marks_path`. Raises `TracerError`."""
+    def __init__(self, path: Path, owner: int | None = None) -> None:
+        """path: see `Trace.marks_paths`. owner: the user whose it must be: root sends here what one process reads, and
+        that process could have laid another's socket there. Raises `TracerError`."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self.sent = self.lost = 0
         try:
-            folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)  # a socket's path has 107 bytes at most
+            place = os.open(path, os.O_PATH | os.O_NOFOLLOW)  # a socket's path has 107 bytes at most
             try:
-                self._socket.connect(f"/proc/self/fd/{folder}/{path.name}")
+                found = os.fstat(place)
+                if not stat.S_ISSOCK(found.st_mode) or owner not in (None, found.st_uid):
+                    raise PermissionError("it is no socket of that process's user")
+                self._socket.connect(f"/proc/self/fd/{place}")
             finally:
-                os.close(folder)
+                os.close(place)
         except OSError as error:
             self._socket.close()
             raise TracerError(f"the process's socket for marks, {path}, cannot be reached: {error}") from error

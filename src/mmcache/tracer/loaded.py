@@ -90,7 +90,11 @@ class Loaded:
         self._rings.append((ring, callback))
 
         def poll(milliseconds: int) -> int:
-            count: int = self._library.ring_buffer__poll(ring, milliseconds)
+            count: int = (  # what is there, or what comes: a poll that may not wait could overlook what just came
+                self._library.ring_buffer__poll(ring, milliseconds)
+                if milliseconds
+                else self._library.ring_buffer__consume(ring)
+            )
             if failed:
                 raise failed.pop()
             if count < 0 and -count != errno.EINTR:

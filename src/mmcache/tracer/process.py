@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
@@ -53,6 +54,8 @@ class Traced:
         except (FileNotFoundError, ProcessLookupError) as error:
             raise TracerError(f"there is no process {self.pid}") from error
         except OSError as error:  # a thread's number, from Linux 6.9 on
+            if error.errno == errno.ENOSYS:
+                raise TracerError("this kernel or its sandbox has no pidfd_open(), which tracing needs") from error
             raise TracerError(
                 f"{self.pid} cannot be watched: {error}; give a process's number, not a thread's"
             ) from error
@@ -64,10 +67,18 @@ class Traced:
             if os.stat("/proc/self/ns/pid").st_ino == _FIRST_NAMESPACE:
                 return 0, 0, self.pid
         with self._reading():
-            status = (self._place / "status").read_text()
             there = os.stat(self._place / "ns" / "pid")
-        numbers = re.search(r"^NSpid:\s+(.*)$", status, re.MULTILINE)
-        return there.st_dev, there.st_ino, int(numbers[1].split()[-1]) if numbers else self.pid
+        numbers = self._status("NSpid")
+        return there.st_dev, there.st_ino, int(numbers[-1]) if numbers else self.pid
+
+    def owner(self) -> int:
+        """The user whose files it makes."""
+        return int(self._status("Uid")[-1])
+
+    def _status(self, name: str) -> list[str]:
+        with self._reading():
+            found = re.search(rf"^{name}:\s+(.*)$", (self._place / "status").read_text(), re.MULTILINE)
+        return found[1].split() if found else []
 
     def index(self) -> tuple[str, int, int]:
         """The compiled index that it has mapped: path, place of the probe in it, place of its semaphore."""
@@ -109,22 +120,26 @@ class Traced:
             for descriptor, where in self._descriptors():
                 if where.startswith("socket:["):
                     found[descriptor] = ends.get(where[8:-1], "a local socket")
-        return found
+        return found if self.alive else {}  # else its number may be another's by now
 
     def _descriptors(self) -> Iterator[tuple[int, str]]:
         for one in os.listdir(self._place / "fd"):
             with suppress(OSError):  # closed meanwhile
                 yield int(one), os.readlink(self._place / "fd" / one)
 
-    def marks_path(self) -> Path | None:
-        """Where it listens for marks (see `feedback.Marks`), as this process reaches it; None where it does not."""
+    def marks_paths(self) -> list[Path]:
+        """Where it listens for marks (see `feedback.Marks`), one for each cache, as this process reaches them. What it
+        inherited is its parent's: that has another number in its name."""
+        found = []
         with suppress(OSError):
+            numbers = self._status("NSpid") or [str(self.pid)]
+            own = re.compile(rf"/{numbers[-1]}\.\d+\.mmcache-marks$")
             held = {where for _, where in self._descriptors()}
             for line in (self._place / "net" / "unix").read_text().splitlines()[1:]:
                 fields = line.split(maxsplit=7)
-                if len(fields) == 8 and fields[7].endswith(".mmcache-marks") and f"socket:[{fields[6]}]" in held:
-                    return self._place / "root" / fields[7].lstrip("/")
-        return None
+                if len(fields) == 8 and own.search(fields[7]) and f"socket:[{fields[6]}]" in held:
+                    found.append(self._place / "root" / fields[7].lstrip("/"))
+        return found if self.alive else []
 
     def close(self) -> None:
         """Let it go. Idempotent."""

@@ -83,6 +83,8 @@ class Trace:
             for name in calls:
                 self._loaded.attach(name)
             self._loaded.attach_probe("read_probe", pid, path, probe, semaphore)
+            if not self.alive:  # before that its number may have become another's
+                raise TracerError(f"there is no process {pid} any more")
         except BaseException:
             self.close()
             raise
@@ -113,9 +115,14 @@ class Trace:
         return self._process.alive
 
     @property
-    def marks_path(self) -> Path | None:
-        """Where the process listens for marks; None = it does not (see `feedback.Marks`)."""
-        return self._process.marks_path()
+    def marks_paths(self) -> list[Path]:
+        """Where the process listens for marks, one for each cache that does (see `feedback.Marks`)."""
+        return self._process.marks_paths()
+
+    @property
+    def owner(self) -> int:
+        """The process's user. Raises `TracerError` when it has ended."""
+        return self._process.owner()
 
     def poll(self, seconds: float = 0.0) -> int:
         """Wait that long for marks, and hand those that came to `hear`: how many. Raises what `hear` raises."""

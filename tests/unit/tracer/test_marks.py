@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -85,11 +87,11 @@ def test_what_is_no_mark_is_refused(cache: Cache) -> None:
     noted = Noted()
     with Marks(cache, [noted]) as marks, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.connect(str(marks.path))
-        for raw in (b"x", b"mmcmark1", mark().pack() + b"!", os.urandom(88), os.urandom(250)):
+        for raw in (b"", b"x", b"mmcmark1", mark().pack() + b"!", os.urandom(88), os.urandom(250)):
             other.send(raw)
         other.send(mark().pack())
         until(lambda: bool(noted.marks))
-        assert (marks.heard, marks.refused) == (1, 5)
+        assert (marks.heard, marks.refused) == (1, 6)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="being another user needs root")
@@ -104,9 +106,12 @@ def test_another_user_is_refused(cache: Cache) -> None:
                     other.connect(str(marks.path))
                     os.setuid(65534)
                     other.send(mark().pack())
+                    os._exit(0)
             finally:
-                os._exit(0)
-        os.waitpid(child, 0)
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        if status:
+            pytest.skip("this root may not become another user")
         until(lambda: marks.refused == 1)
         assert marks.heard == 0
 
@@ -114,15 +119,80 @@ def test_another_user_is_refused(cache: Cache) -> None:
 def test_where_a_process_listens_is_found(cache: Cache) -> None:
     process = Traced(os.getpid())
     try:
-        assert process.marks_path() is None
-        with Marks(cache) as marks:
-            found = process.marks_path()
-            assert found is not None
-            assert found.samefile(marks.path)
+        assert process.marks_paths() == []
+        with Marks(cache) as marks, Marks(cache, folder=marks.path.parent) as second:  # of another cache
+            if str(marks.path) not in Path("/proc/self/net/unix").read_text():
+                pytest.skip("this system does not list its local sockets")
+            found = process.marks_paths()
+            assert {one.resolve().name for one in found} == {marks.path.name, second.path.name}
+            assert any(one.samefile(marks.path) for one in found)
             assert os.stat(marks.path).st_mode & 0o777 == 0o600
-        assert process.marks_path() is None
+            assert os.stat(marks.path).st_uid == process.owner()
+            assert _of_a_child(lambda number: len(_paths_of(number))) == 0  # it inherits the sockets
+        assert process.marks_paths() == []
     finally:
         process.close()
+
+
+def _paths_of(pid: int) -> list[Path]:
+    process = Traced(pid)
+    try:
+        return process.marks_paths()
+    finally:
+        process.close()
+
+
+def _of_a_child(look: Callable[[int], int]) -> int:
+    """What is seen of a forked child, while that does nothing."""
+    child = os.fork()
+    if child == 0:
+        try:
+            while True:
+                signal.pause()
+        finally:
+            os._exit(1)
+    try:
+        return look(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_forked_child_that_ends_takes_nothing_away() -> None:
+    program = """
+import os, sys
+from mmcache import Cache
+from mmcache.tracer import Marks
+marks = Marks(Cache(memory="1MiB"))
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+assert marks.path.exists()
+print(marks.path.parent)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not Path(done.stdout.strip()).exists()  # the process itself does
+
+
+def test_a_swept_folder_does_not_keep_it_from_closing(cache: Cache) -> None:
+    marks = Marks(cache)
+    marks.path.unlink()
+    marks.path.parent.rmdir()
+    marks.close()
+    assert not marks._thread.is_alive()
+
+
+def test_marks_go_to_a_socket_of_that_user_only(cache: Cache, tmp_path: Path) -> None:
+    with Marks(cache) as marks:
+        Sender(marks.path, os.geteuid()).close()
+        with pytest.raises(TracerError, match="no socket of that process's user"):
+            Sender(marks.path, os.geteuid() + 1)
+        laid = tmp_path / "1.0.mmcache-marks"
+        laid.symlink_to(marks.path)
+        with pytest.raises(TracerError, match="no socket of that process's user"):
+            Sender(laid, os.geteuid())
 
 
 def test_a_forked_child_leaves_the_listener_alone(cache: Cache) -> None:
