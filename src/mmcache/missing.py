@@ -20,12 +20,13 @@ LONGEST = 160
 _FRESH_SECONDS = 60.0
 """For so long a tier's complaint explains its misses."""
 _PLACES = 64
+_PATH = re.compile(r"(?<![\w:/.~-])/[^\s:'\",)]+")
 _USERINFO = re.compile(r"(?<=://)[^\s/@]*@|[^\s/@:'\"]+:[^\s/@]+@")
 
 
 def clipped(words: str) -> str:
-    """One line, without what an address says of users, not too long."""
-    line = " ".join(_USERINFO.sub("", words[: 4 * LONGEST]).split())
+    """One line, without what an address says of users and without paths of files, not too long."""
+    line = " ".join(_PATH.sub("…", _USERINFO.sub("", words[: 4 * LONGEST])).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

@@ -15,7 +15,7 @@ from mmcache.telemetry.computing import Computing
 from mmcache.telemetry.describing import WEIGHT, Attributes, Describing, Seen, asked
 from mmcache.telemetry.names import SCOPE
 from mmcache.telemetry.parents import Parent
-from mmcache.telemetry.sampling import MOST_OF_A_CALL, thinned
+from mmcache.telemetry.sampling import MOST_OF_A_CALL, Draw, thinned
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -41,15 +41,16 @@ class Call:
 
     MOST: ClassVar[int] = MOST_OF_A_CALL
 
-    def thinned(self) -> list[tuple[Seen, float]]:
-        """At most `MOST` of them, and how many each stands for: of hits and of misses in their proportion."""
+    def thinned(self, start: float) -> list[tuple[Seen, float]]:
+        """At most `MOST` of them, and how many each stands for: of hits and of misses in their proportion. start: see
+        `sampling.thinned`."""
         if len(self.seen) <= self.MOST:
             return [(one, 1.0) for one in self.seen]
         found: list[tuple[Seen, float]] = []
         for missed in (False, True):
             of_kind = [one for one in self.seen if (one.outcome == "miss") is missed]
             most = max(1, self.MOST * len(of_kind) // len(self.seen))
-            some, weight = thinned(of_kind, most)
+            some, weight = thinned(of_kind, most, start)
             found += [(one, weight) for one in some]
         return found
 
@@ -60,7 +61,7 @@ class Making:
     def __init__(
         self, describing: Describing, tracer_provider: TracerProvider | None, measured: Measured | None
     ) -> None:
-        self._describing, self._measured = describing, measured
+        self._describing, self._measured, self._draw = describing, measured, Draw()
         self.rebind(tracer_provider)
 
     def rebind(self, tracer_provider: TracerProvider | None) -> None:
@@ -88,7 +89,7 @@ class Making:
         if call.parent.span_id:
             by["cache.upstream.span_id"] = call.parent.span_id
         seconds = (call.ended - call.began) * 1e-9
-        for one, stands_for in call.thinned():
+        for one, stands_for in call.thinned(self._draw.random()):
             weight = under.weight * stands_for
             told = self._describing.lookup(one, call.strategy) | by
             told[WEIGHT] = weight

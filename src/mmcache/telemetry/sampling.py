@@ -87,8 +87,14 @@ def weight_of(trace_state: str) -> float:
     return 1.0
 
 
-def thinned(some: Sequence[T], most: int) -> tuple[Sequence[T], float]:
-    """At most `most` of them, evenly; and how many each of these stands for."""
+def thinned(some: Sequence[T], most: int, start: float = 0.0) -> tuple[Sequence[T], float]:
+    """At most `most` of them, evenly; and how many each of these stands for.
+
+    start: from 0 to below 1. Drawn by chance, all of them are as likely to stay (systematic sampling; Madow and Madow,
+    Ann. Math. Statist. 1944): what is always at the same place, as a picture's tiles are, is neither always left out
+    nor always in.
+    """
     if len(some) <= most:
         return some, 1.0
-    return [some[i * len(some) // most] for i in range(most)], len(some) / most
+    step = len(some) / most
+    return [some[min(len(some) - 1, int((i + start) * step))] for i in range(most)], step

@@ -206,7 +206,7 @@ class Spans:
         with self._draining:
             hits = self._hits.drain()
             self._roots += len(hits)
-            some, weight = thinned(hits, self._allowance.take(len(hits), time.monotonic()))
+            some, weight = thinned(hits, self._allowance.take(len(hits), time.monotonic()), self._random())
             self._lost += len(hits) - len(some)
             for (key, when, copied), stands_for in some:
                 self._guarded(self._hit, key, when, copied, stands_for * weight)

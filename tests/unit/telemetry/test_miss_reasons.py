@@ -260,6 +260,8 @@ def test_explain_says_it_too() -> None:
         ("valkey://user:secret@host:1 down", "valkey://host:1 down"),
         ("valkey://:secret@host", "valkey://host"),
         ("no route to user:secret@host", "no route to host"),
+        ("cannot write to /srv/a/b.mmc: OSError(28, '/srv/a/b.mmc')", "cannot write to …: OSError(28, '…')"),
+        ("200 ms and/or more", "200 ms and/or more"),
         ("x" * 500, "x" * (LONGEST - 1) + "…"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 
 import pytest
 from hypothesis import given
@@ -138,3 +139,25 @@ def test_a_look_that_was_under_way_starts_nothing_anew_once_it_is_closed() -> No
         for _ in range(1_000):
             cache.peek(key)
         assert not recorded.spans._hits.drain()
+
+
+def test_every_place_of_a_large_batch_is_as_likely_to_stay() -> None:
+    draw, rounds, size, most = random.Random(7), 4_000, 256, 100
+    stood = defaultdict[int, float](float)
+    for _ in range(rounds):
+        some, weight = thinned(range(size), most, draw.random())
+        assert len(set(some)) == most
+        for place in some:
+            stood[place] += weight
+    assert min(stood[place] for place in range(size)) > 0.85 * rounds
+    assert max(stood.values()) < 1.15 * rounds
+    thinned(range(7), 3, 1 - 2**-53)
+
+
+def test_no_place_of_a_large_batch_is_never_seen() -> None:
+    with Cache() as cache, Recorded(cache) as recorded:
+        keys = [cache.key(f"text {n}", modality="text", signature="v1") for n in range(256)]
+        for _ in range(40):
+            cache.answers.look_up(keys)
+        seen = {told["cache.key.hash"] for told in recorded.told()}
+        assert seen == {key.short for key in keys}
