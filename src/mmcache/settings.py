@@ -299,7 +299,7 @@ class DashboardSettings:
     """What senders must show; None = anybody who reaches the port may send."""
     body_bytes: int = 8 << 20
     """Most that a sender may send at once, compressed or not."""
-    inflated_bytes: int = 64 << 20
+    inflated_bytes: int = 32 << 20
     """Most that it may inflate to."""
     queue_spans: int = 100_000
     """Spans that wait to be written; beyond it, senders are told to come again."""

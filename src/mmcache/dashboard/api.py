@@ -20,6 +20,7 @@ from starlette.responses import Response
 from mmcache.dashboard import browse, causation, evidence, explained, hot, levels, meta, overview
 from mmcache.dashboard.asking import Question, WrongQuestionError, question, whole
 from mmcache.dashboard.counting import View
+from mmcache.dashboard.deadline import within
 from mmcache.dashboard.retention import used
 from mmcache.dashboard.store import Store
 from mmcache.model.errors import DashboardError
@@ -45,7 +46,7 @@ class Api:
 
     def close(self) -> None:
         """No more questions."""
-        self._threads.shutdown(wait=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def ask(self, request: Request) -> Response:
         """`GET /api/v1/NAME`."""
@@ -100,11 +101,11 @@ class Api:
         """The task in a thread of its own, with a cursor; interrupted when it takes too long."""
         if self._waiting >= WAITING:
             raise DashboardError("too many questions at once; ask again", status=503, code="busy")
-        self._waiting += 1
         cursor = self._store.cursor()
+        self._waiting += 1
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._threads, self._store.read, cursor, task)
-        timer = loop.call_later(self._settings.query_seconds, cursor.interrupt)
+        timed = within(self._settings.query_seconds, cursor, task)
+        work = loop.run_in_executor(self._threads, self._store.read, cursor, timed)
         try:
             return await asyncio.shield(work)
         except duckdb.InterruptException as error:
@@ -115,7 +116,6 @@ class Api:
             _log.warning("a question could not be answered: %s", error)
             raise DashboardError("the store could not be read", status=500, code="store") from error
         finally:
-            timer.cancel()
             self._waiting -= 1
 
     # One function a question.

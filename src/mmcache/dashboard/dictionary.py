@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mmcache.dashboard.rows import AXES, REASONS
 from mmcache.dashboard.schema import WORDS
 from mmcache.dashboard.taken import LOOKUP
+from mmcache.dashboard.values import SHEET
 
 OTHER = "other"
 MOST_WORDS = 20_000
@@ -24,8 +25,8 @@ FEW = {"outcome": 64, "reason": 64, "strategy": 64, "tier": 64, "modality": 256}
 """Of columns that should have a handful."""
 MOST_FACETS = 250_000
 MOST_SHEETS = 50_000
-SHEET = 8_192
-"""Characters; a longer one stays with its span."""
+MOST_SHEET_CHARACTERS = 64 << 20
+"""Of all; further ones stay with their spans, and longer ones than `SHEET`."""
 
 
 class Words:
@@ -59,13 +60,15 @@ class Sheets:
         self.texts = list(texts) or [""]
         self.saved = len(texts)
         self._ids = {text: at for at, text in enumerate(self.texts)}
+        self._room = MOST_SHEET_CHARACTERS - sum(map(len, self.texts))
 
     def add(self, text: str) -> int:
         """Its number, or 0."""
         known = self._ids.get(text)
         if known is None:
-            if len(self.texts) >= MOST_SHEETS or len(text) > SHEET:
+            if len(self.texts) >= MOST_SHEETS or len(text) > min(SHEET, self._room):
                 return 0
+            self._room -= len(text)
             known = self._ids[text] = len(self.texts)
             self.texts.append(text)
         return known

@@ -16,6 +16,8 @@ from mmcache.dashboard.values import named, word
 PREFIX = "mmcache."
 EVERY = 10
 MOST_SERIES = 20_000
+LABELS = 2_000
+"""Characters of a series' labels, as JSON; ours have a handful."""
 _CUMULATIVE, _DELTA = 2, 1
 _json = msgspec.json.Encoder(order="deterministic")
 
@@ -50,6 +52,8 @@ def points_of(request: Any, oldest: float, newest: float) -> tuple[list[Point], 
                     refused += 1
                     continue
                 labels = _json.encode({name: word(said) for name, said in named(point.attributes).items()}).decode()
+                if len(labels) > LABELS:
+                    continue
                 found.append(Point((metric.name, service, instance, labels, delta), start, value))
     return found, refused
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from mmcache.dashboard.values import clipped, digits, named, number, word
+from mmcache.dashboard.values import REST, SHEET, clipped, digits, named, number, sheet, word
 
 LOOKUP = "cache.lookup"
 HITS = frozenset({"hit", "near", "stale"})
@@ -19,7 +17,6 @@ AHEAD_SECONDS = 3600
 """A span that begins so much later than now is of a wrong clock, and would never be the oldest."""
 LONGEST_US = 2**32 - 1
 _SIGNATURE = "cache.signature."
-_json = msgspec.json.Encoder()
 
 
 @dataclass(slots=True)
@@ -70,7 +67,7 @@ def spans_of(request: Any, now_us: int, oldest_us: int) -> Read:
     newest_us = now_us + AHEAD_SECONDS * 1_000_000
     for resource, spans in _by_resource(request):
         service, instance = word(resource.get("service.name")), word(resource.get("service.instance.id"))
-        origin = _json.encode(resource).decode()
+        origin = sheet(resource, SHEET)
         for given in spans:
             start_us = given.start_time_unix_nano // 1000
             if len(given.trace_id) != 16 or len(given.span_id) != 8 or not any(given.trace_id):
@@ -92,7 +89,7 @@ def _taken(given: Any, start_us: int, service: str, instance: str, origin: str) 
     said = named(given.attributes)
     pop = said.pop
     fields = [name for name in said if name.startswith(_SIGNATURE)]
-    sheet = _json.encode({name: pop(name) for name in fields}).decode() if fields else ""
+    shared = sheet({name: pop(name) for name in fields}, SHEET) if fields else ""
     outcome = word(pop("cache.outcome", None))
     hit = pop("cache.hit", None)
     name = clipped(given.name, 200)
@@ -144,6 +141,6 @@ def _taken(given: Any, start_us: int, service: str, instance: str, origin: str) 
         int(number(pop("cache.bytes", None), 2.0**50)),
         weight or 1.0,
         origin,
-        sheet,
-        _json.encode(said).decode() if said else None,
+        shared,
+        sheet(said, REST) if said else None,
     )

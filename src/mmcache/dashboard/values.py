@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 TEXT = 4096
 """Characters of one value that are kept."""
@@ -16,6 +18,11 @@ ITEMS = 64
 ATTRIBUTES = 128
 """Of one span; further ones are left out."""
 NAME = 200
+SHEET = 8_192
+"""Characters of JSON that many spans may share: of a process, of a signature."""
+REST = 65_536
+"""Characters of JSON of one span."""
+_json = msgspec.json.Encoder()
 
 
 def clipped(text: str, most: int) -> str:
@@ -59,6 +66,21 @@ def named(pairs: Iterable[Any], depth: int = DEPTH) -> dict[str, Any]:
     if any(len(name) > NAME for name in found):
         found = {clipped(name, NAME): said for name, said in found.items()}
     return found
+
+
+def sheet(said: Mapping[str, Any], most: int) -> str:
+    """Attributes as JSON of at most so many characters; what has no room is left out, and counted."""
+    text = _json.encode(said).decode()
+    if len(text) <= most:
+        return text
+    kept: dict[str, Any] = {}
+    room = most - 32
+    for name, value in said.items():
+        size = len(_json.encode({name: value}).decode())
+        if size <= room:
+            kept[name] = value
+            room -= size
+    return _json.encode(kept | {"…": f"{len(said) - len(kept)} more"}).decode()
 
 
 def word(value: Any) -> str:

@@ -26,6 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from mmcache.dashboard.weighing import heavy
 from mmcache.model.errors import DashboardError
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -78,6 +79,8 @@ def inflated(body: bytes, content_encoding: str, most: int) -> bytes:
 
 def message(signal: str, body: bytes, kind: str) -> Any:
     """The request. Raises `RefusedError`."""
+    if heavy(body, kind == JSON):
+        raise RefusedError("a body has at most 100 000 spans; send smaller batches", 413)
     request = SIGNALS[signal][0]()
     try:
         if kind == PROTOBUF:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import threading
 import time
 from typing import Any
 
@@ -202,6 +205,20 @@ async def test_a_question_that_takes_too_long_is_interrupted() -> None:
         app.close()
 
 
+async def test_questions_that_wait_and_those_of_several_statements_are_interrupted_too() -> None:
+    with a_store(query_seconds=0.2, readers=1) as store:
+        app = Dashboard(store)
+
+        def slow(view: View) -> Any:
+            pause.wait(0.5)  # its time is over before its first statement begins
+            return view.cursor.execute("SELECT count(*) FROM range(1000000000) a, range(1000) b").fetchall()
+
+        pause = threading.Event()
+        told = await asyncio.gather(*(app.api.run(slow) for _ in range(3)), return_exceptions=True)
+        assert ["takes too long" in str(one) for one in told] == [True] * 3
+        app.close()
+
+
 async def test_explain_says_what_moved_and_where_else(app: Dashboard) -> None:
     content = "ab" * 16
     fields: dict[str, Any] = {"signature.preprocess": "resize=224", "signature": "1" * 16}
@@ -308,13 +325,19 @@ async def test_the_page_is_from_the_package_and_loads_nothing_from_outside(app: 
     script = await call(app, "/static/main.js")
     assert script.headers["content-type"].startswith("text/javascript")
     assert (await call(app, "/static/main.js", headers={"if-none-match": script.headers["etag"]})).status == 304
+    small = await call(app, "/static/main.js", headers={"accept-encoding": "gzip"})
+    assert (small.headers["content-encoding"], small.headers["vary"]) == ("gzip", "accept-encoding")
+    assert gzip.decompress(small.body) == script.body
+    assert small.headers["etag"] != script.headers["etag"]
 
 
 async def test_two_doors_can_serve_one_half_each(app: Dashboard) -> None:
-    takes, shows = Dashboard(app.store, pages=False), Dashboard(app.store, otlp=False)
+    takes = Dashboard(app.store, pages=False)
+    shows = Dashboard(app.store, otlp=False, receives="http://127.0.0.1:4318")
     assert (await call(takes, "/api/v1/meta")).status == 404
     assert (await call(shows, "/v1/traces", "POST")).status in (404, 405)
-    assert (await call(shows, "/api/v1/meta")).status == 200
+    assert (await call(shows, "/api/v1/meta")).json["otlp"] == "http://127.0.0.1:4318"
+    assert (await call(app, "/api/v1/meta")).json["otlp"] is None
     for door in (takes, shows):
         door.close()
 

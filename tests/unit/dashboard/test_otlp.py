@@ -28,6 +28,7 @@ from tests.unit.dashboard.store_world import (
     request_of,
 )
 
+from mmcache.dashboard import weighing
 from mmcache.dashboard.app import Dashboard
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -151,6 +152,59 @@ async def test_deep_and_huge_values_are_cut(app: Dashboard) -> None:
     assert said["map"] == {"a": {"b": 1.5}}
     assert len(said["long"]) <= 4096
     assert len(reply.body) < 200_000
+
+
+def field(number: int, body: bytes) -> bytes:
+    """Of protobuf's wire format."""
+    size, length = len(body), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + body
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (field(1, b"") * 1_500_000, PROTOBUF),
+        (field(1, field(2, field(2, b"") * 1_500_000)), PROTOBUF),
+        (field(1, field(2, field(2, field(9, b"") * 1_500_000))), PROTOBUF),
+        (b'{"resourceSpans": [' + b"{}," * 1_500_000 + b"{}]}", JSON),
+        (b'{"x": [' + b"[]," * 1_500_000 + b"[]]}", JSON),
+    ],
+)
+async def test_a_body_of_millions_of_parts_is_not_read(app: Dashboard, body: bytes, kind: str) -> None:
+    reply = await send(app, gzip.compress(body, 1), kind, **{"content-encoding": "gzip"})
+    assert reply.status == 413
+    assert "retry-after" not in reply.headers
+
+
+async def test_a_large_body_of_a_collector_is_taken(app: Dashboard) -> None:
+    many = request_of(*(lookup(note="x" * 3000) for _ in range(2000)))
+    assert many.ByteSize() > weighing.LIGHT
+    assert (await send(app, gzip.compress(many.SerializeToString(), 1), **{"content-encoding": "gzip"})).status == 200
+    assert (await send(app, many.SerializeToString()[:-3])).status == 400
+    assert app.store.came.spans == 2000
+
+
+async def test_what_spans_share_and_what_they_have_is_bounded(app: Dashboard) -> None:
+    large = {f"attribute {at}": "x" * 4000 for at in range(100)}
+    one = lookup(tenant="a")
+    one.attributes |= large | {f"cache.signature.field{at}": "y" * 4000 for at in range(20)}
+    one.resource = {"service.name": "mmcache", **large}
+    assert (await send(app, request_of(one).SerializeToString())).status == 200
+    reply = await call(app, f"/api/v1/traces/{one.trace.hex()}")
+    (span,) = reply.json["spans"]
+    assert (span["service"], span["attributes"]["cache.tenant"]) == ("mmcache", "a")
+    assert span["attributes"]["…"].endswith(" more")
+    assert len(reply.body) < 100_000
+
+
+async def test_labels_of_a_series_are_bounded(app: Dashboard) -> None:
+    labels = {f"label{at}": "x" * 200 for at in range(100)}
+    body = metrics_of("mmcache.tier.used", [(HOUR_AGO, 1.0)], {"tier": "memory"} | labels).SerializeToString()
+    assert (await send(app, body, path="/v1/metrics")).status == 200
+    assert (await call(app, "/api/v1/tiers", from_=HOUR_AGO, to=HOUR_AGO + 60)).json["tiers"] == []
 
 
 async def test_columns_of_no_sense_are_kept_as_attributes(app: Dashboard) -> None:
