@@ -57,6 +57,7 @@ class Operations:
         self._began = time.time()
         self._ready: tuple[float, str] = (float("-inf"), "")
         self._probe: asyncio.Task[str] | None = None
+        self._scrapes: scraped.UnderWay = {}
         self._frame: Frame
         self.cache: Mapping[str, Any] | None = None
         """The arguments that the cache was opened with, where they come from the configuration."""
@@ -105,7 +106,7 @@ class Operations:
                 raise ProxyError("metrics are told to this machine only", status=404, code="not_found")
             _authorised(scope, token)
         _only(("GET", "HEAD"), scope["method"])
-        return await scraped.answer(proxy.cache, self._accounts, scope)
+        return await scraped.answer(proxy.cache, self._accounts, scope, self._scrapes)
 
     def switch(self, body: bytes) -> dict[str, Any]:
         """The kill switch: `{"mode": "off"}` for all routes, or with `"route"` for one. It outlives reloads."""

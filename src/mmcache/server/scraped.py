@@ -37,11 +37,20 @@ def share_out(cache: Cache, one_in: int = ONE_IN) -> None:
     cache.answers.sample_hits(one_in, met)
 
 
-async def answer(cache: Cache, accounts: Accounts, scope: MutableMapping[str, Any]) -> Answered:
-    """All of it, as text of the kind that is asked for."""
+UnderWay = dict[bool, "asyncio.Future[bytes]"]
+"""What is being written, by its kind."""
+
+
+async def answer(cache: Cache, accounts: Accounts, scope: MutableMapping[str, Any], under_way: UnderWay) -> Answered:
+    """All of it, as text of the kind that is asked for. Who asks while it is written is given the same, so that however
+    many ask, lookups find a free thread."""
     accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
     openmetrics = wanted(accept)
-    found = await asyncio.to_thread(render, cache, openmetrics)
+    work = under_way.get(openmetrics)
+    if work is None:
+        work = under_way[openmetrics] = asyncio.ensure_future(asyncio.to_thread(render, cache, openmetrics))
+        work.add_done_callback(lambda _: under_way.pop(openmetrics, None))
+    found = await asyncio.shield(work)
     own = "\n".join(_durations(accounts, openmetrics)).encode() + b"\n"
     body = found.removesuffix(_END) + own + (_END if openmetrics else b"")
     kind = (OPENMETRICS if openmetrics else PLAIN).encode()

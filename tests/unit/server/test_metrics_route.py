@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +15,20 @@ import pytest
 
 parser = pytest.importorskip("prometheus_client.parser")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.parser")
+httpx = pytest.importorskip("httpx")
 
 from tests.unit.server.conftest import KEY, World  # noqa: E402
 from tests.unit.server.echo import ECHO  # noqa: E402
 
 from mmcache import Cache  # noqa: E402
+from mmcache.server import scraped  # noqa: E402
 from mmcache.server.config import ServerSettings, TelemetryRules  # noqa: E402
 from mmcache.server.journal import Journal  # noqa: E402
 from mmcache.server.scraped import local, share_out  # noqa: E402
 from mmcache.server.settings_file import Configured  # noqa: E402
+from mmcache.telemetry.exposition import render  # noqa: E402
 
+PATIENCE = 60.0
 TOKEN = "the admin's long token"
 ACCEPT = {"accept": "application/openmetrics-text; version=1.0.0"}
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
@@ -129,6 +136,31 @@ def test_switched_off_the_path_passes_like_any_other(proxied: Callable[..., Worl
     world = proxied(telemetry=TelemetryRules(metrics="off"))
     assert world.client.get("/metrics").headers["x-mmcache"] == "pass"
     assert world.upstream.count("/metrics") == 1
+
+
+def test_however_many_ask_it_is_written_once_at_a_time(
+    proxied: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bool] = []
+    go = threading.Event()
+
+    def slow(cache: Cache, openmetrics: bool) -> bytes:
+        written.append(openmetrics)
+        assert go.wait(PATIENCE)
+        return render(cache, openmetrics)
+
+    monkeypatch.setattr(scraped, "render", slow)
+    world = proxied()
+    with ThreadPoolExecutor(12) as threads:
+        answers = [threads.submit(httpx.get, f"{world.address}/metrics", timeout=PATIENCE) for _ in range(12)]
+        until = time.monotonic() + PATIENCE
+        while len(world.frame.watch.flights) < 12 and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        go.set()
+        assert {answer.result().status_code for answer in answers} == {200}
+    assert written == [False]
+    assert world.client.get("/metrics").status_code == 200
+    assert written == [False, False]
 
 
 def test_only_what_reads_is_taken(proxied: Callable[..., World]) -> None:
