@@ -18,6 +18,10 @@ ENOUGH = 0.7
 """Of the amount, that the named values hold."""
 SURPRISE = 0.2
 """By how much their share of the amount exceeds their share of the traffic."""
+ALONE = 0.2
+"""Of what those who are not named would have by their traffic: where they have less, what is named is alone in it."""
+LEAST_OTHERS = 0.01
+"""Of the traffic; of fewer it would be chance."""
 MOST_VALUES = 3
 LEAST_VALUE = 0.15
 _TIE = 0.02
@@ -35,7 +39,7 @@ def locate(amounts: Mapping[Who, float], traffic: Mapping[Who, float]) -> dict[s
             if surprise >= SURPRISE and (best is None or surprise > best[0] + _TIE):
                 best = surprise, axis, values
         if best is None:
-            return where
+            return where or _alone(left, usual)
         _, axis, values = best
         where[axis] = values[0] if len(values) == 1 else sorted(values)
         left = {who: amount for who, amount in left.items() if getattr(who, axis) in values}
@@ -62,6 +66,20 @@ def _surprise(axis: str, amounts: Mapping[Who, float], traffic: Mapping[Who, flo
         return [], 0.0
     held = sum(mine[value] for value in values) / whole
     return values, held - sum(usual.get(value, 0.0) for value in values) / everything if held >= ENOUGH else 0.0
+
+
+def _alone(amounts: Mapping[Who, float], traffic: Mapping[Who, float]) -> dict[str, str | list[str]]:
+    """Nearly all traffic is one value's, and so it surprises nobody; the others have no part in it all the same."""
+    for axis in ORDER:
+        mine, usual = _by(axis, amounts), _by(axis, traffic)
+        whole, everything = sum(mine.values()), sum(usual.values())
+        if not whole or not everything:
+            return {}
+        first = max(mine, key=lambda value: (mine[value], value))
+        others = 1 - usual.get(first, 0.0) / everything
+        if first != MANY and others >= LEAST_OTHERS and 1 - mine[first] / whole <= ALONE * others:
+            return {axis: first}
+    return {}
 
 
 def _by(axis: str, amounts: Mapping[Who, float]) -> dict[str, float]:

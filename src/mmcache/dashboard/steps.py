@@ -8,11 +8,16 @@ from itertools import pairwise
 from math import log
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
 FEWEST_BUCKETS = 3
 """On either side of a step."""
 SURE = 24.0
 """Twice the log likelihood ratio that a step must reach: for one split χ² with one degree of freedom, so that all the
 splits of a day together raise less than one false alarm in a thousand days."""
+SURE_OF_A_DIP = 36.0
+"""The same for two steps at once: there are a hundred times as many pairs."""
 _MEDIAN_CHI2 = 0.4549
 _WATCH = 8.0
 
@@ -51,7 +56,8 @@ def spread(series: Sequence[Tally]) -> float:
 def steps(series: Sequence[Tally], *, sure: float = SURE) -> list[int]:
     """Where the miss ratio changed: indices of the first bucket of each new segment, ascending.
 
-    Binary segmentation (Scott & Knott 1974) by the binomial likelihood ratio, over `spread`.
+    Binary segmentation (Scott & Knott 1974) by the binomial likelihood ratio, over `spread`; where no one step is sure,
+    two at once (Olshen et al., circular binary segmentation, 2004): a short dip is no step of what is around it.
     """
     wide = spread(series)
     found: list[int] = []
@@ -62,6 +68,12 @@ def steps(series: Sequence[Tally], *, sure: float = SURE) -> list[int]:
         if at and gain / wide >= sure:
             found.append(start + at)
             open_ += [(start, start + at), (start + at, end)]
+            continue
+        first, last, gain = _dip(series[start:end])
+        if last and gain / wide >= max(sure, SURE_OF_A_DIP):
+            cuts = [start, start + first, start + last, end]
+            found += cuts[1:3]
+            open_ += list(pairwise(cuts))
     return sorted(found)
 
 
@@ -84,6 +96,34 @@ def _best(series: Sequence[Tally]) -> tuple[int, float]:
         if gain > best:
             best, place = gain, at
     return place, best
+
+
+def _dip(series: Sequence[Tally]) -> tuple[int, int, float]:
+    """The stretch that is least like what is around it: its first bucket, the one after it, how sure it is."""
+    lookups = np.concatenate([[0.0], np.cumsum([one.lookups for one in series])])
+    misses = np.concatenate([[0.0], np.cumsum([one.misses for one in series])])
+    squares = sum(one.squares for one in series)
+    if not squares or not 0 < misses[-1] < lookups[-1]:
+        return 0, 0, 0.0
+    firsts, lasts = np.triu_indices(len(lookups), FEWEST_BUCKETS)
+    apart = (firsts >= FEWEST_BUCKETS) & (lasts <= len(series) - FEWEST_BUCKETS)
+    firsts, lasts = firsts[apart], lasts[apart]
+    if not len(firsts):
+        return 0, 0, 0.0
+    shown, missed = lookups[lasts] - lookups[firsts], misses[lasts] - misses[firsts]
+    fits = _likelihoods(missed, shown) + _likelihoods(misses[-1] - missed, lookups[-1] - shown)
+    place = int(np.argmax(fits))
+    gain = 2 * (float(fits[place]) - likelihood(float(misses[-1]), float(lookups[-1])))
+    return int(firsts[place]), int(lasts[place]), gain * float(lookups[-1]) / squares
+
+
+def _likelihoods(misses: NDArray[np.float64], lookups: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`likelihood` of many."""
+    found = np.zeros(len(misses))
+    for part in (misses, lookups - misses):
+        some = part > 1e-9 * lookups
+        found[some] += part[some] * np.log(part[some] / lookups[some])
+    return found
 
 
 def likelihood(misses: float, lookups: float) -> float:

@@ -28,6 +28,14 @@ def test_steps_are_found_where_they_are(weight: float) -> None:
     assert abs(found[1] - 70) <= 2
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_short_dip_is_found_between_its_two_steps(seed: int) -> None:
+    found = steps(series([0.9] * 150 + [0.4] * 4 + [0.9] * 86, seed, rate=40.0))
+    assert len(found) == 2
+    assert abs(found[0] - 150) <= 1
+    assert abs(found[1] - 154) <= 1
+
+
 def test_chance_makes_no_steps() -> None:
     assert not [seed for seed in range(200) if steps(series([0.8] * 120, seed))]
     assert not [seed for seed in range(100) if steps(series([0.8] * 120, 500 + seed, weight=20.0))]
@@ -66,6 +74,9 @@ def test_a_place_is_what_surprises() -> None:
     assert locate({who("t", "b"): 1.0}, usual) == {"tenant": "t", "instance": "b"}
     assert locate(usual, usual) == {}
     assert locate({}, usual) == {}
+    most = {who("t", "a"): 90.0, who("t", "b"): 5.0, who("t", "c"): 5.0}  # others send little, and have none of it
+    assert locate({who("t", "a"): 1.0}, most) == {"instance": "a"}
+    assert locate(most, most) == {}
     assert locate({who("new", instance, "/batch"): 1.0 for instance in "abc"}, usual) == {
         "tenant": "new", "route": "/batch",
     }  # fmt: skip
