@@ -55,7 +55,7 @@ class Sending:
         try:
             result = export()
         except Exception as error:  # noqa: BLE001 - whatever a transport raises ends here
-            result, why = bad, repr(error)
+            result, why = bad, type(error).__name__  # its words may hold the address
         else:
             why = "no answer, or a refusal"
         finally:

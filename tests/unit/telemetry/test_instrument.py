@@ -30,6 +30,7 @@ from mmcache.model.key import Key
 from mmcache.settings import TelemetrySettings
 from mmcache.telemetry import Telemetry, attributed, instrument, providers, render
 from mmcache.telemetry.providers import within
+from mmcache.telemetry.quiet import Sending
 
 
 @pytest.fixture(autouse=True)
@@ -353,3 +354,14 @@ def test_what_finds_no_room_is_counted_and_not_logged(
         assert watch.dropped == 280
         assert len(receiver.spans()) == 20
         assert not [record for record in caplog.records if "full" in record.getMessage()]
+
+
+def test_what_a_transport_raises_is_said_by_its_type_only(caplog: pytest.LogCaptureFixture) -> None:
+    def export() -> None:
+        raise OSError("https://user:secret@receiver is not there")
+
+    sending = Sending()
+    assert sending.attempt(export, True, False, 1) is False
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "mmcache.telemetry"]
+    assert "OSError" in said
+    assert "secret" not in said
