@@ -271,6 +271,23 @@ async def test_only_loopback_names_are_answered_where_it_is_guarded(app: Dashboa
     open_app.close()
 
 
+async def test_pages_of_other_origins_neither_send_nor_ask(app: Dashboard) -> None:
+    kind, body = {"content-type": "application/json"}, b'{"resourceSpans": []}'
+    for origin in ("https://evil.example", "null", "http://localhost:3000", "http://localhost.evil.example:4318", ""):
+        for path in ("/v1/traces", "/api/v1/admin/clear"):
+            reply = await call(app, path, "POST", headers=kind | {"origin": origin}, body=body)
+            assert (reply.status, reply.json["error"]["code"]) == (403, "origin")
+    own = kind | {"origin": "http://localhost:4318"}
+    assert (await call(app, "/v1/traces", "POST", headers=own, body=body)).status == 200
+    assert (await call(app, "/v1/traces", "POST", headers={"content-type": "text/plain"}, body=body)).status == 415
+    for site, mode, status in (
+        ("cross-site", "no-cors", 403), ("same-site", "cors", 403), ("cross-site", "navigate", 200),
+        ("same-origin", "cors", 200), ("none", "navigate", 200),
+    ):  # fmt: skip
+        fetched = {"sec-fetch-site": site, "sec-fetch-mode": mode}
+        assert (await call(app, "/api/v1/ratio", headers=fetched)).status == status
+
+
 async def test_nothing_is_changed_without_the_admin_token(app: Dashboard) -> None:
     put(app.store, lookup(START))
     for path in ("/api/v1/ratio", "/", "/api/v1/traces/" + "a" * 32, "/static/main.js"):

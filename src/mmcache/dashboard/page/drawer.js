@@ -1,7 +1,7 @@
 /** The open trace, a dialog above the charts: waterfall, the chosen span's attributes, and why it missed. */
 import { get } from "./api.js";
 import { announce, el, fill, icon } from "./dom.js";
-import { clockSeconds, day, duration, short } from "./format.js";
+import { clockSeconds, day, duration, short, usesUtc } from "./format.js";
 import { attributes } from "./panels/attributes.js";
 import { Explain } from "./panels/explain.js";
 import { Waterfall } from "./panels/waterfall.js";
@@ -106,7 +106,7 @@ export class Drawer {
 
   /** @param {Span[]} spans */
   draw(spans) {
-    const { trace, span } = current();
+    const { trace, span, filters } = current();
     const begin = Math.min(...spans.map((s) => s.start));
     const end = Math.max(...spans.map((s) => s.start + s.duration_ms / 1000));
     const services = new Set(spans.map((s) => s.instance || s.service));
@@ -116,6 +116,9 @@ export class Drawer {
     const lookup = chosen.name === "cache.lookup";
     this.explain.root.hidden = !lookup;
     if (lookup) this.explain.show(trace, chosen.span);
+    const detailed = JSON.stringify([trace, chosen.span, filters, usesUtc()]);
+    if (detailed === this.detailed) return; // what is selected or has the focus stays, whatever ticks
+    this.detailed = detailed;
     fill(this.detail, el("h3", {}, chosen.name), attributes(chosen));
   }
 }

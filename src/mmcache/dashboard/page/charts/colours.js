@@ -20,6 +20,18 @@ export function slotOf(axis, name) {
   return names.get(name);
 }
 
+/** The slots of what one chart shows: where two of them share a colour, the later one gets a free one.
+ * @param {string} axis @param {string[]} names */
+export function slotsOf(axis, names) {
+  const used = new Set();
+  return names.map((name) => {
+    let slot = slotOf(axis, name);
+    for (let other = 1; used.has(slot) && other <= SLOTS; other += 1) if (!used.has(other)) slot = other;
+    used.add(slot);
+    return slot;
+  });
+}
+
 /** The miss reasons, in the order in which they are stacked. @type {Record<string, {slot: number, words: string}>} */
 export const REASONS = {
   signature: { slot: 4, words: "stored under another signature (model version, preprocessing, dtype…)" },

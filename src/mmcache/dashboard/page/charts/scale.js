@@ -18,6 +18,9 @@ export function roundTicks(most, about = 4) {
   return ticks;
 }
 
+/** Of whole things: no line lies between two of them. @param {number} most */
+export const countTicks = (most) => [...new Set(roundTicks(most).map(Math.ceil))];
+
 /** Round sizes in bytes, in powers of two. @param {number} most @param {number} about */
 export function byteTicks(most, about = 4) {
   if (!(most > 0)) return [0, 1024];

@@ -40,7 +40,7 @@ export class CausesPanel extends Panel {
     const told = causes.filter((c) => c.share > 0);
     reconcile(this.list, told, (c) => `${c.cause} ${JSON.stringify(c.where)}`, () => this.item(), (item, cause, i) => this.tell(item, cause, i));
     const others = causes.filter((c) => c.share < -0.01).map((c) => zoned(c.text));
-    fill(this.rest, ...(told.length ? others : [fell ? "No single cause stands out. The misses by reason say more." : "It did not fall."]));
+    fill(this.rest, ...(told.length ? others : [!known ? "There is nothing to compare: one of the two times has no lookups." : fell ? "No single cause stands out. The misses by reason say more." : "It did not fall."]));
     this.told(told.flatMap((c, i) => (c.since === null || c.since === undefined ? [] : [{ at: c.since, text: String(i + 1), slot: slot(c.cause) }])));
   }
 

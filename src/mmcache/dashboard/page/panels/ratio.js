@@ -1,5 +1,5 @@
 /** The hit ratio over time, by the chosen axis. */
-import { reserve, slotOf } from "../charts/colours.js";
+import { reserve, slotsOf } from "../charts/colours.js";
 import { TimeChart } from "../charts/time.js";
 import { el, fill } from "../dom.js";
 import { clockSeconds, count, moment, named, percent } from "../format.js";
@@ -34,10 +34,11 @@ export class RatioPanel extends Panel {
     const { by } = current();
     const axis = by || "all";
     reserve(axis, data.series.map((/** @type {any} */ s) => String(s.name)).sort());
-    const series = data.series.map((/** @type {any} */ s) => ({
+    const slots = slotsOf(axis, data.series.map((/** @type {any} */ s) => String(s.name)));
+    const series = data.series.map((/** @type {any} */ s, /** @type {number} */ n) => ({
       name: String(s.name),
       label: by ? named(s.name) : "all lookups",
-      slot: slotOf(axis, String(s.name)),
+      slot: slots[n],
       values: s.ratio,
       read: (/** @type {number | null} */ i) => percent(i === null ? share(sum(s.hits), sum(s.misses)) : s.ratio[i]),
     }));

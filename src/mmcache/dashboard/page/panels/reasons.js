@@ -1,6 +1,6 @@
 /** Misses over time, by reason, on top of each other: their sum is all misses. */
 import { REASONS, slotOf } from "../charts/colours.js";
-import { roundTicks } from "../charts/scale.js";
+import { countTicks } from "../charts/scale.js";
 import { TimeChart } from "../charts/time.js";
 import { fill } from "../dom.js";
 import { clockSeconds, count, moment } from "../format.js";
@@ -43,7 +43,7 @@ export class ReasonsPanel extends Panel {
     this.hint.textContent = `${count(sum(this.totals))} by reason`;
     if (!this.asTable) {
       if (!this.chart.root.isConnected) fill(this.body, this.chart.root);
-      this.chart.show({ from: range.from, to: range.to, step: data.step, t: data.t, series, ticks: roundTicks(Math.max(1, ...this.totals)), tickText: count });
+      this.chart.show({ from: range.from, to: range.to, step: data.step, t: data.t, series, ticks: countTicks(Math.max(1, ...this.totals)), tickText: count });
       this.chart.resize();
       this.body.classList.toggle("nothing", series.length === 0);
       return;
