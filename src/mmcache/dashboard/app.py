@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from importlib.metadata import version
 from typing import Any
 
@@ -88,11 +88,12 @@ class Dashboard:
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        if self._guarded and not _local(dict(scope["headers"]).get(b"host", b"")):
+        headers, error = dict(scope["headers"]), None
+        if self._guarded and not _local(headers.get(b"host", b"")):
             error = DashboardError("ask for it by the name localhost or 127.0.0.1", status=421, code="host")
-            await failed(error)(scope, receive, sent)
-            return
-        await self._app(scope, receive, sent)
+        elif _foreign(scope["method"], headers):
+            error = DashboardError("no other web page may ask or send here", status=403, code="origin")
+        await (self._app if error is None else failed(error))(scope, receive, sent)
 
     def drain(self) -> None:
         """Streams end; what is asked is answered."""
@@ -121,6 +122,15 @@ def _local(host: bytes) -> bool:
         return False
 
 
+def _foreign(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a web page of another origin asks, as browsers say it; to follow a link to here is allowed."""
+    origin = headers.get(b"origin")
+    if method not in ("GET", "HEAD") and origin is not None:
+        return origin.partition(b"://")[2].lower() != headers.get(b"host", b"").lower()
+    site, mode = headers.get(b"sec-fetch-site", b""), headers.get(b"sec-fetch-mode", b"")
+    return site in (b"cross-site", b"same-site") and mode != b"navigate"
+
+
 async def _told(request: Request, error: Exception) -> Response:
     assert isinstance(error, DashboardError)
     return failed(error)
@@ -141,5 +151,5 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    _log.error("a request failed: %s %s: %r", request.method, request.url.path, error)
+    _log.error("a request failed: %s %r: %r", request.method, request.url.path, error)
     return failed(DashboardError("something is wrong here; the log says what", status=500, code="internal"))
