@@ -73,6 +73,28 @@ class Allowance:
         return taken
 
 
+class Burst:
+    """Of what comes in a burst ever fewer are made, and each of them stands for more, until the share has sunk.
+
+    step: how many are made by one ratio; then by half of it.
+    """
+
+    def __init__(self, step: float) -> None:
+        self._step, self._made = max(1.0, step), 0
+
+    def take(self, count: int, drawn: float) -> float:
+        """How many times as many `count` spans stand for; 0 = left out. drawn: by chance, from 0 to below 1."""
+        times = 2.0 ** min(_BITS, 1 + int(self._made / self._step))
+        if drawn * times >= 1.0:
+            return 0.0
+        self._made += count
+        return times
+
+    def over(self) -> None:
+        """The share is decided anew."""
+        self._made = 0
+
+
 def weight_of(trace_state: str) -> float:
     """How many traces one stands for, by the `ot` entry of its trace state; 1 where it does not say.
 

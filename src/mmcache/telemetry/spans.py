@@ -24,7 +24,7 @@ from mmcache.telemetry.following import Following
 from mmcache.telemetry.making import Call, Making, Measured
 from mmcache.telemetry.memory_hits import MemoryHits
 from mmcache.telemetry.parents import INSIDE, LEFT_OUT, ROOT, Parent, place, reader
-from mmcache.telemetry.sampling import Allowance, Draw, Pace, thinned
+from mmcache.telemetry.sampling import Allowance, Burst, Draw, Pace, thinned
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -76,7 +76,8 @@ class Spans:
         self._shares: tuple[tuple[int, float], ...] = ()  # replaced, for others read it
         self._roots, self._lost, self._looked = 0, 0, time.monotonic()
         self._allowance = Allowance(spans_per_second, self._looked)
-        self._burst = max(2 * Call.MOST, 2 * LOOK_SECONDS * spans_per_second)
+        self._most = max(2 * Call.MOST, 2 * LOOK_SECONDS * spans_per_second)
+        self._burst = Burst(self._most / 4)
         self._waiting: deque[Call] = deque()
         self._hits = MemoryHits(cache.answers.sample_hits)
         self._draining = forks.Lock()
@@ -123,9 +124,10 @@ class Spans:
             self._later(call)
             return
         self._roots += min(len(seen), call.MOST)
-        if self._roots > self._burst:
-            self._lost += len(seen)
-            return
+        if self._roots > self._most:
+            if not (times := self._burst.take(min(len(seen), call.MOST), self._random())):
+                return
+            parent.weight *= times
         leads = [one.key for one in seen if one.outcome in ("miss", "stale")] if not self._checks() else list(keys)
         if not leads:
             self._later(call)
@@ -218,6 +220,7 @@ class Spans:
         now = time.monotonic()
         seconds, self._looked = now - self._looked, now
         roots, self._roots = self._roots, 0
+        self._burst.over()
         share = self._pace.after(roots, seconds)
         if share != self._share:
             self._shares = (*self._shares[1 - SHARES :], (time.time_ns(), self._share))

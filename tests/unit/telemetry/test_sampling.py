@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.telemetry.recorded import Recorded
 
 from mmcache import Cache
-from mmcache.telemetry.sampling import Allowance, Draw, Pace, thinned, weight_of
+from mmcache.telemetry.sampling import Allowance, Burst, Draw, Pace, thinned, weight_of
 
 
 @given(st.floats(1e-9, 1.0), st.floats(1.0, 1e6), st.lists(st.tuples(st.integers(0, 10**7), st.floats(1e-3, 10.0))))
@@ -161,3 +161,28 @@ def test_no_place_of_a_large_batch_is_never_seen() -> None:
             cache.answers.look_up(keys)
         seen = {told["cache.key.hash"] for told in recorded.told()}
         assert seen == {key.short for key in keys}
+
+
+def test_a_burst_makes_few_spans_whose_weights_add_up_to_it() -> None:
+    draw, lookups, sums = random.Random(11), 20_000, []
+    for _ in range(40):
+        burst, made, total = Burst(100.0), 0, 0.0
+        for _ in range(lookups):
+            times = burst.take(1, draw.random())
+            made, total = made + (times > 0), total + times
+        assert made < 100 * 10
+        sums.append(total / lookups)
+    assert sum(sums) / len(sums) == pytest.approx(1.0, abs=0.04)
+
+
+def test_nothing_of_a_burst_of_lookups_goes_unweighed() -> None:
+    lookups = 20_000
+    with Cache() as cache, Recorded(cache, per_second=100.0) as recorded:
+        recorded.unwatched()
+        key = cache.key("text", modality="text", signature="v1")
+        for _ in range(lookups):
+            cache.answers.look_up([key])
+        told = recorded.told()
+        assert len(told) < 1_500
+        assert recorded.weight(lambda told: True) == pytest.approx(lookups, rel=0.6)
+        assert recorded.spans.dropped == 0
