@@ -355,12 +355,12 @@ def test_what_another_process_refreshed_is_taken_and_counted_once(
 class Drifting(MemoryTier):
     """Its deadlines are translated from another machine's clock, never twice to the same number."""
 
-    reads = 0
+    asked = 0
 
     def get(self, keys: Sequence[Key]) -> list[Found | MissReason]:
-        self.reads += 1
+        self.asked += 1
         found = super().get(keys)
-        return [replace(f, deadline=f.deadline + self.reads * 1e-6) if isinstance(f, Found) else f for f in found]  # type: ignore[operator]
+        return [replace(f, deadline=f.deadline + self.asked * 1e-6) if isinstance(f, Found) else f for f in found]  # type: ignore[operator]
 
 
 def test_a_deadline_that_is_read_a_little_different_is_no_newer_block(monkeypatch: pytest.MonkeyPatch) -> None:
