@@ -204,7 +204,7 @@ class TelemetrySettings:
     """Sent with each request, for a receiver that asks who tells."""
     sample: float = 0.01
     """Share of lookups that become spans, 0…1; what a recorded request asks for always does."""
-    spans_per_second: float = 1000.0
+    spans_per_second: float = 500.0
     """Most, of this process."""
     service: str = ""
     """`service.name`; "" = what the environment says to OpenTelemetry, else `mmcache`."""

@@ -149,7 +149,7 @@ class TelemetryTable(Table):
         "that is lost grows as the path gets shorter: it is largest for `async`, whose whole hit takes 5 µs. `cpu` "
         "counts every thread up to the last byte sent, with one request to the receiver a turn, as in a process "
         "that is busy all the time, and with what the limit saved up while others had their turns; `spans` shows "
-        "where the limit of 1000 a second holds. Times of short paths on a shared machine vary more than what is "
+        "where the limit of 500 a second holds. Times of short paths on a shared machine vary more than what is "
         "looked for; the CPU ratios vary less."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0,)

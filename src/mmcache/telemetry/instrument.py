@@ -35,7 +35,7 @@ def instrument(
     otlp: str | None = None,
     headers: Mapping[str, str] | None = None,
     sample: float = 0.01,
-    spans_per_second: float = 1000.0,
+    spans_per_second: float = 500.0,
     service: str = "",
     instance: str = "",
     region: str = "",

@@ -62,7 +62,7 @@ class Spans:
         tracer_provider: TracerProvider | None = None,
         sample: float = 0.01,
         *,
-        spans_per_second: float = 1000.0,
+        spans_per_second: float = 500.0,
         measured: Measured | None = None,
         met: Met | None = None,
     ) -> None:
