@@ -51,6 +51,7 @@ def compiled(machine: str | None = None) -> bytes:
         _run(
             "clang", "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", f"-D__TARGET_ARCH_{target}",
             f"-I/usr/include/{machine}-linux-gnu", "-fdebug-prefix-map=" + str(SOURCE.parent) + "=.",
+            "-fdebug-compilation-dir=/",  # else the object names this folder, and is another one in each
             "-c", str(SOURCE), "-o", str(made),
         )  # fmt: skip
         _run("llvm-strip", "-g", str(made))  # leaves BTF

@@ -162,7 +162,10 @@ def test_the_command_says_it_in_one_line_and_in_json(capsys: pytest.CaptureFixtu
 
 
 def test_the_object_that_the_package_brings_was_made_from_this_source() -> None:
-    assert program.digest() in program.brought("x86_64").read_bytes()
+    brought = program.brought("x86_64").read_bytes()
+    assert program.digest() in brought
+    assert str(program.SOURCE.parent).encode() not in brought  # nor does it name where that was
+    assert b"//./reads.bpf.c" in brought
 
 
 def test_no_object_and_no_clang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
