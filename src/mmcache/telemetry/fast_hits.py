@@ -54,7 +54,7 @@ class FastHits:
         self._told, self._told_slow = 0, dict[Labels, int]()
         self.unknown = 0
         """Of all, those of whom nobody knows who asked."""
-        reads.shown = self.show
+        reads.hear(self.show)
 
     def show(self, keys: Sequence[Key]) -> None:
         """Keys that were hit, by whichever path."""

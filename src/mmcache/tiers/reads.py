@@ -9,6 +9,8 @@ from mmcache import forks
 from mmcache.model.key import Key
 from mmcache.tiers.hit_index import HitIndex
 
+Hearer = Callable[[Sequence[Key]], object]
+
 
 class Reads:
     """In front of an index whose own `peek`, `fresh` and `get` are called without anybody hearing of it.
@@ -23,8 +25,8 @@ class Reads:
         self._index = index
         self._told = itertools.count()
         self._inherited = 0
-        self.shown: Callable[[Sequence[Key]], object] | None = None
-        """Hears which keys were hit, each time that is looked at, under the tier's lock; some may be lost."""
+        self._changing = forks.Lock()
+        self._hearers: tuple[Hearer, ...] = ()
         forks.join(self)
 
     def touched(self, key: Key) -> None:
@@ -35,9 +37,21 @@ class Reads:
     def drain(self) -> list[Key]:
         """Keys hit since the last time, oldest first."""
         keys = self._index.drain()
-        if self.shown is not None and keys:
-            self.shown(keys)
+        if keys:
+            for hearer in self._hearers:
+                hearer(keys)
         return keys
+
+    def hear(self, hearer: Hearer) -> None:
+        """Tell `hearer` which keys were hit, each time that is looked at, under the tier's lock: it appends, and does
+        not raise. Some hits may be lost."""
+        with self._changing:
+            self._hearers = (*self._hearers, hearer)
+
+    def unhear(self, hearer: Hearer) -> None:
+        """Tell it no more; nothing where it is not told."""
+        with self._changing:
+            self._hearers = tuple(other for other in self._hearers if other != hearer)
 
     @property
     def alone(self) -> int:
