@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mmcache.semantic.settings import Reply, Semantic
     from mmcache.settings import Settings, SharedSettings, Tenant
     from mmcache.stats import CacheStats
+    from mmcache.visits import visit
 
 _HOMES = {
     "Alias": "mmcache.semantic.alias",
@@ -49,6 +50,7 @@ _HOMES = {
     "Tenant": "mmcache.settings",
     "UnsupportedValueError": "mmcache.model.errors",
     "UnversionedModelError": "mmcache.model.errors",
+    "visit": "mmcache.visits",
 }
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "UnsupportedValueError",
     "UnversionedModelError",
     "__version__",
+    "visit",
 ]
 
 

@@ -6,26 +6,27 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from itertools import zip_longest
+from typing import Any, Protocol, TypeVar
 
 from mmcache.codecs.structure import Structures
 from mmcache.compare import difference
 from mmcache.events import Events
 from mmcache.fill import Fill, in_thread, same
-from mmcache.lookup import Lookup
+from mmcache.lookup import SWITCHED_OFF, TOO_OLD, Lookup, bypassed, void
 from mmcache.many import ManyFill
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Differed, Failed, Hit, Missed, MissReason, NearHit
 from mmcache.model.key import WHOLE, Key
 from mmcache.model.void import VoidKey
+from mmcache.modes import Mode
 from mmcache.observing import Observer, Strategy
 from mmcache.revalidate import Revalidation
 from mmcache.scopes import Scope, Scopes
 from mmcache.stats import Tally
 from mmcache.store import Store
 from mmcache.tiers.hit_index import Sink
-
-Mode = Literal["on", "shadow", "off"]
+from mmcache.visits import Again, Prefetcher
 
 
 class Wanted(Protocol):
@@ -59,6 +60,7 @@ class Answers:
         self._revalidation, self._many = revalidation, ManyFill(fill)
         self._events, self._structures, self.verify_share = events, structures, verify_share
         self.observer: Observer | None = None
+        self.prefetcher: Prefetcher | None = None
 
     def observe(self, observer: Observer | None) -> None:
         """Tell `observer` of every lookup that comes here, every computation, put and invalidation from now on.
@@ -71,24 +73,49 @@ class Answers:
         """Tell `sink` of one in `every` hits that memory answers by itself; None = of none. See `HitIndex.sample`."""
         self._store.memory.sample(every, sink)
 
-    def look_up(self, keys: Sequence[Key], *, settled: bool = False, strategy: Strategy = "exact") -> list[Lookup]:
+    def look_up(
+        self,
+        keys: Sequence[Key],
+        *,
+        settled: bool = False,
+        strategy: Strategy = "exact",
+        again: Sequence[Again | None] = (),
+    ) -> list[Lookup]:
         """Look keys up in all tiers, a batch a tier; counted, and logged as events.
 
         `settled`: each goes to `settle`, so that what is over but may be served while it is revalidated counts too.
+        `again`: for each key, how a prefetcher may compute it another time.
         """
         observer = self.observer
         began = 0 if observer is None else observer.begin()
         self._store.memory.check_open()
         if self.mode == "off":
-            looks = [_SWITCHED_OFF] * len(keys)
+            looks = [SWITCHED_OFF] * len(keys)
         else:
             looks = self._store.find(keys, stale=settled and self.mode == "on")
-            looks = [_void(key) or look for key, look in zip(keys, looks, strict=True)]
-        for key, look in zip(keys, looks, strict=True):
-            self.count(key, look)
+            looks = [void(key) or look for key, look in zip(keys, looks, strict=True)]
+        for key, look, repeat in zip_longest(keys, looks, again):
+            self.count(key, look, again=repeat)
         if observer is not None and began:
             observer.looked_up(keys, looks, began, strategy)
         return looks
+
+    def speculate(self, key: Key, scope: Scope, compute: Callable[[], Any], ttl: float | None) -> int:
+        """Bring `key` into memory, from a lower tier or by computing, for nobody who waits: neither counted as a lookup
+        nor a use, and not while compute slots are taken. Returns bytes; 0 = it was there, or it was no moment for it.
+
+        Raises what `compute` raises.
+        """
+        if self.mode != "on" or isinstance(key, VoidKey):
+            return 0
+        look = self._store.find([key], counted=False)[0]  # promotes what a lower tier holds
+        if look.make is None or look.stale:
+            if self._fill.busy:
+                return 0
+            self._fill.run(key, scope, compute, ttl, slot=False)
+        elif look.tier == self._store.memory.name:
+            return 0
+        return self.resident(key).size
 
     def heat(self, keys: Sequence[Key]) -> None:
         """Bring keys that a tracer found hot into memory where they are not, and tell its policy; counts nothing."""
@@ -132,8 +159,10 @@ class Answers:
         if self.mode == "on" and not isinstance(key, VoidKey):
             self._store.put(key, self._scopes.require(key), value, cost=cost, ttl=ttl, done=nothing)
 
-    def count(self, key: Key, look: Lookup, strategy: Strategy = "exact") -> Lookup:
+    def count(self, key: Key, look: Lookup, strategy: Strategy = "exact", *, again: Again | None = None) -> Lookup:
         """Count and log the outcome of a lookup."""
+        if self.prefetcher is not None and look.reason is not MissReason.BYPASSED:
+            self.prefetcher.visited(key, again)
         modality, tenant = self._whose(key)
         way = _way(key, look, strategy)
         if look.make is None:
@@ -175,7 +204,7 @@ class Answers:
     ) -> Any:
         """The stored value, or `compute()`'s, stored. bypass: whether nothing is to be looked up, or why."""
         if bypass:
-            self.count_miss([key], _bypassed(bypass))
+            self.count_miss([key], bypassed(bypass))
             return self._fill.timed(compute, [key], self._tenant(key))[0]
         return self.settle(key, self.look_up([key], settled=True)[0], compute, ttl=ttl)
 
@@ -193,13 +222,19 @@ class Answers:
         return self._checked(key, look, self._fill.timed(compute, [key], self._tenant(key))[0], ttl, then)
 
     async def answer_async(
-        self, key: Key, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None, bypass: bool = False
+        self,
+        key: Key,
+        compute: Callable[[], Any | Awaitable[Any]],
+        *,
+        ttl: float | None = None,
+        bypass: bool = False,
+        again: Again | None = None,
     ) -> Any:
-        """The async twin of `answer`."""
+        """The async twin of `answer`. again: see `look_up`."""
         if bypass or self.mode == "off":
-            self.count_miss([key], _bypassed(bypass))
+            self.count_miss([key], bypassed(bypass))
             return (await self._fill.timed_async(compute, [key], self._tenant(key)))[0]
-        return await self.settle_async(key, await self._look_up_async(key), compute, ttl=ttl)
+        return await self.settle_async(key, await self._look_up_async(key, again), compute, ttl=ttl)
 
     async def settle_async(
         self, key: Key, look: Lookup, compute: Callable[[], Any | Awaitable[Any]], *, ttl: float | None = None
@@ -217,7 +252,7 @@ class Answers:
         value, _ = await self._fill.timed_async(compute, [key], self._tenant(key))
         return await in_thread(partial(self._checked, key, look, value, ttl, then))
 
-    async def _look_up_async(self, key: Key) -> Lookup:
+    async def _look_up_async(self, key: Key, again: Again | None) -> Lookup:
         """Memory in place; what may block, in a thread."""
         import asyncio
 
@@ -226,8 +261,8 @@ class Answers:
         self._store.memory.check_open()
         near = self._store.find_near([key])[0]
         if near.make is not None:
-            return self.count(key, replace(near, began=began) if began else near)
-        return (await asyncio.to_thread(self.look_up, [key], settled=True))[0]
+            return self.count(key, replace(near, began=began) if began else near, again=again)
+        return (await asyncio.to_thread(self.look_up, [key], settled=True, again=[again]))[0]
 
     def answer_many(
         self,
@@ -236,15 +271,17 @@ class Answers:
         *,
         ttl: float | None = None,
         bypass: bool = False,
+        again: Sequence[Again | None] = (),
     ) -> list[Any]:
-        """Values in the order of `requests`; `compute` gets the missing ones, each key once, in one call."""
+        """Values in the order of `requests`; `compute` gets the missing ones, each key once, in one call. again: see
+        `look_up`."""
         if bypass or self.mode == "off":
             if not requests:
                 return []
             keys = [request.key for request in requests]
-            self.count_miss(keys, _bypassed(bypass))
+            self.count_miss(keys, bypassed(bypass))
             return self._fill.timed(lambda: compute(requests), keys, self._tenant(keys[0]))[0]  # type: ignore[return-value]
-        looks = self.look_up([request.key for request in requests])
+        looks = self.look_up([request.key for request in requests], again=again)
         makes = {r.key: look.make for r, look in zip(requests, looks, strict=True) if look.make is not None}
         missing = {r.key: r for r in requests if r.key not in makes}
         due = {r.key: r for r in requests if r.key in makes and self._check_due()}
@@ -269,8 +306,8 @@ class Answers:
         began = 0 if observer is None else observer.begin()
         self._store.memory.check_open()
         if self.mode == "off":
-            self.count_miss(keys, _SWITCHED_OFF)
-            return [_SWITCHED_OFF] * len(keys)
+            self.count_miss(keys, SWITCHED_OFF)
+            return [SWITCHED_OFF] * len(keys)
         near = self._store.find_near(keys, counted=False)  # a use only where it is new enough
         looks = list(near)
         if self._store.lower and (below := [i for i, look in enumerate(looks) if look.make is None]):
@@ -279,11 +316,11 @@ class Answers:
                 looks[i] = look
         else:
             looks = [self._store.name_miss(key, look) for key, look in zip(keys, looks, strict=True)]
-        looks = [_TOO_OLD if look.make is not None and not look.since(since) else look for look in looks]
+        looks = [TOO_OLD if look.make is not None and not look.since(since) else look for look in looks]
         for key, look, held in zip(keys, looks, near, strict=True):
             if look is held and look.make is not None:
                 self._store.memory.used(key)
-        looks = [self.count(key, _void(key) or look) for key, look in zip(keys, looks, strict=True)]
+        looks = [self.count(key, void(key) or look) for key, look in zip(keys, looks, strict=True)]
         if observer is not None and began:
             observer.looked_up(keys, looks, began, "exact")
         return looks
@@ -331,22 +368,6 @@ class Answers:
             self._events.emit(Failed("check", f"could not compare: {error}", key))
             return value
         return value if self.mode == "shadow" else fresh
-
-
-_SWITCHED_OFF = Lookup(None, reason=MissReason.BYPASSED, detail="switched off")
-_TOO_OLD = Lookup(None, reason=MissReason.EXPIRED, detail="older than the caller takes")
-
-
-def _bypassed(bypass: bool | str) -> Lookup:
-    """bypass: False where the mode is off."""
-    why = bypass if isinstance(bypass, str) else "asked for"
-    return Lookup(None, reason=MissReason.BYPASSED, detail=why) if bypass else _SWITCHED_OFF
-
-
-def _void(key: Key) -> Lookup | None:
-    if not isinstance(key, VoidKey):
-        return None
-    return Lookup(None, reason=key.reason, detail="rows: the state of what it rests on cannot be told")
 
 
 def _way(key: Key, look: Lookup, strategy: Strategy) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from mmcache.admission.base import Admission
-from mmcache.answer import Answers, Mode, nothing
+from mmcache.answer import Answers, nothing
 from mmcache.codecs.pipeline import CodecSetting
 from mmcache.codecs.structure import Structures
 from mmcache.encoder import Encoder, WrapOptions, wrapped
@@ -35,9 +35,10 @@ from mmcache.keys.region import Region
 from mmcache.keys.signing import Signature
 from mmcache.lower import Lower
 from mmcache.model.clock import Clock, SystemClock
-from mmcache.model.errors import IntegrityError, SettingsError, TierClosedError
+from mmcache.model.errors import SettingsError, TierClosedError
 from mmcache.model.key import Key
 from mmcache.model.void import VoidKey
+from mmcache.modes import Mode, checked_mode, checked_share
 from mmcache.policies.base import Policy
 from mmcache.refs.base import References
 from mmcache.revalidate import Revalidation
@@ -51,6 +52,7 @@ from mmcache.store import Store
 from mmcache.tiers.base import Tier
 from mmcache.ttl.base import Lifetime
 from mmcache.twins import AsyncCache
+from mmcache.visits import Prefetcher, chosen, followed
 
 if TYPE_CHECKING:
     from mmcache.rollout import Rollout
@@ -85,6 +87,7 @@ class Cache:
     shared: the tier that hosts share, `"valkey://host:6379?cluster=true"` or `SharedSettings`; None = no.
     lower: further tiers below those, nearest first.
     semantic: a `Semantic`: `ask` may answer with what is stored for another prompt, where it has learned to; None = no.
+    prefetch: `"behaviour"` brings what visitors look for next, or a `Prefetcher`; see `visit`. None = nothing does.
     """
 
     def __init__(
@@ -109,17 +112,16 @@ class Cache:
         shared: str | SharedSettings | None = None,
         lower: Sequence[Tier] = (),
         semantic: Semantic | None = None,
+        prefetch: str | Prefetcher | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
         settings = settings or Settings()
         if memory is not None:
             settings = replace(settings, memory=replace(settings.memory, limit_bytes=parse_bytes(memory)))
-        if mode not in ("on", "shadow", "off"):
-            raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
-        if not (isinstance(verify_share, int | float) and 0.0 <= verify_share <= 1.0):
-            raise SettingsError(f"verify_share is a share between 0 and 1, not {verify_share!r}")
+        mode, verify_share = checked_mode(mode), checked_share(verify_share)
         self.tenant, self.namespace = tenant, namespace
+        self.prefetcher = chosen(prefetch)
         self.events = Events()
         self.clock: Clock = clock or SystemClock()
         early, tenants = settings.early_refresh, tenants or {}
@@ -164,6 +166,9 @@ class Cache:
         if semantic is not None:
             _ = self.meaning  # what is wrong with it is said here
         below.start()
+        if self.prefetcher is not None:
+            self.answers.prefetcher = self.prefetcher
+            self.prefetcher.start(self)
 
     @cached_property
     def meaning(self) -> Meaning:
@@ -277,13 +282,13 @@ class Cache:
 
     def switch(self, mode: Mode) -> None:
         """Change the mode at run time; `"off"` is the kill switch. In `shadow` and `off` no stored value is served."""
-        if mode not in ("on", "shadow", "off"):
-            raise SettingsError(f'mode is "on", "shadow" or "off", not {mode!r}')
-        self.answers.mode = mode
-        memory = self._store.memory
-        on = mode == "on"
-        self.peek, self.get = (memory.peek, memory.get_or_below) if on else (_nothing_held, _nothing_held)
-        self._fresh = memory.fresh if on else _nothing_held
+        self.answers.mode = checked_mode(mode)
+        memory, told = self._store.memory, self.prefetcher
+        self.peek, self.get, self._fresh = memory.peek, memory.get_or_below, memory.fresh
+        if mode != "on":
+            self.peek = self.get = self._fresh = _nothing_held
+        elif told is not None:
+            self.get, self._fresh = followed(told, memory.peek, self._get_below), followed(told, memory.fresh)
 
     def put(self, key: Key, value: Any, *, cost: float = 0.0, ttl: float | None = None) -> bool:
         """Store `value`; True when at least one tier took it. `cost`: seconds that computing it took.
@@ -355,18 +360,11 @@ class Cache:
     def stats(self) -> CacheStats:
         """Exact counters and the tiers' gauges."""
         self._check_open()
-        self._store.memory.maintain()
-        tiers = {tier.name: tier.stats() for tier in (self._store.memory, *self._store.lower)}
-        return self._tally.snapshot(self._store.memory.hits, tiers)
+        return self._tally.snapshot(self._store.memory.hits, self._store.tier_stats())
 
     def check_integrity(self) -> None:
         """Raise `IntegrityError` when the cache's parts disagree with each other."""
-        self._store.memory.maintain()
-        self._store.memory.check_integrity()
-        for tier in self._store.lower:
-            for held in tier.scan():
-                if held.size < 0:
-                    raise IntegrityError(f"{tier.name} holds {held.size} bytes for {held.key}")
+        self._store.check_integrity()
 
     def flush(self) -> None:
         """Return when everything stored so far is durable."""
@@ -379,6 +377,8 @@ class Cache:
         """Write what is pending, make it durable, release files and threads. Idempotent."""
         if not self._closed:
             self._closed = True
+            if self.prefetcher is not None:
+                self.prefetcher.close()
             self.below.quiet()
             if "meaning" in self.__dict__:
                 self.meaning.close()

@@ -26,9 +26,11 @@ from mmcache.model.errors import InvalidInputError, SettingsError, UnversionedMo
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
 from mmcache.model.void import VoidKey
+from mmcache.repeat import Repeat
 from mmcache.rows import Row
 from mmcache.scopes import Scope
 from mmcache.settings import parse_ttl
+from mmcache.visits import Again
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -43,6 +45,8 @@ class Request:
     scope: Scope
     give: Callable[[], Any]
     content: Content
+    again: Again | None = None
+    """For a prefetcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,20 +163,29 @@ class Encoder:
     ) -> Request:
         bare = self._scope("")
         content = identify(source, self._modality, salt=bare.salt, memo=self._cache.memo, options=self._content)
-        return self._request(content, arguments, keywords, region)
+        return self._request(content, arguments, keywords, region, source)
 
     def _request(
-        self, content: Content, arguments: tuple[Any, ...], keywords: dict[str, Any], region: Region | None = None
+        self,
+        content: Content,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        region: Region | None = None,
+        source: Any = None,
     ) -> Request:
+        """source: what `content` was read from, where that can be read again."""
         scope = self._scope(content.decoder)
         digest = content.digest
         if arguments or keywords:
             extra = canonical_arguments(arguments, keywords)
             digest = blake3(digest + extra, key=scope.salt).digest(length=16)
+        again = None
+        if self._cache.prefetcher is not None and source is not None and not self._awaited:
+            again = Repeat(self, source, region, arguments, keywords)
         if region is None:
-            return Request(Key(scope.digest, digest), scope, content.canonical, content)
+            return Request(Key(scope.digest, digest), scope, content.canonical, content, again)
         key = Key(scope.digest, digest, region.digest(scope.salt))
-        return Request(key, scope, lambda: region.render(content.canonical()), content)
+        return Request(key, scope, lambda: region.render(content.canonical()), content, again)
 
     def key(self, source: Any, *arguments: Any, region: Region | None = None, **keywords: Any) -> Key:
         """The key under which this call is stored."""
@@ -207,7 +220,7 @@ class Encoder:
         if self._options.bypass or (guard is not None and guard.bypass()):
             why = self._options.bypass or "a lookup costs more than computing"
             return self._cache.answers.answer(request.key, compute, bypass=why)
-        look = self._cache.answers.look_up([request.key], settled=True)[0]
+        look = self._cache.answers.look_up([request.key], settled=True, again=[request.again])[0]
         looked, computing = time.perf_counter() - started, look.saved
 
         def timed() -> Any:
@@ -256,8 +269,23 @@ class Encoder:
         request = await asyncio.to_thread(self._identify, source, arguments, keywords)
         compute = self._computing(request, arguments, keywords)
         return await self._cache.answers.answer_async(
-            request.key, compute, ttl=self._options.ttl, bypass=self._options.bypass
+            request.key, compute, ttl=self._options.ttl, bypass=self._options.bypass, again=request.again
         )
+
+    def bring(
+        self,
+        source: Any,
+        region: Region | None,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        ttl: float | None,
+    ) -> int:
+        """Have the output for `source` in memory before anybody asks; see `visits.Again`. Returns bytes brought."""
+        request = self._identify(source, arguments, keywords, region)
+        own = self._options.ttl
+        ttl = own if ttl is None else ttl if own is None else min(ttl, own)
+        compute = self._computing(request, arguments, keywords)
+        return self._cache.answers.speculate(request.key, request.scope, compute, ttl)
 
     def _computing(
         self, request: Request, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -304,7 +332,7 @@ class Encoder:
         content = self._identify(picture, arguments, keywords).content
         width, height = self._size(content)
         regions = [r for r in tiles(width, height, tile, overlap) if box is None or r.overlaps_box(box)]
-        requests = [self._request(content, arguments, keywords, region) for region in regions]
+        requests = [self._request(content, arguments, keywords, region, picture) for region in regions]
         return self._assemble(requests, arguments, keywords, stack)
 
     def frames(self, video: Any, *arguments: Any, stack: bool = True, **keywords: Any) -> Any:
@@ -350,5 +378,7 @@ class Encoder:
                 return split(self._batch(inputs, *arguments, **keywords), len(inputs))
             return [self.__wrapped__(each, *arguments, **keywords) for each in inputs]
 
-        outputs = self._cache.answers.answer_many(requests, compute, ttl=self._options.ttl, bypass=self._options.bypass)
+        options, again = self._options, [request.again for request in requests]
+        answers = self._cache.answers
+        outputs = answers.answer_many(requests, compute, ttl=options.ttl, bypass=options.bypass, again=again)
         return stack(outputs) if stacked else outputs

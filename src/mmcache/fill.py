@@ -59,15 +59,25 @@ class Fill:
             self._keeping = threading.Semaphore(_KEEPING)
         return self._threads
 
+    @property
+    def busy(self) -> bool:
+        """Whether compute slots are limited, and any is taken or waited for."""
+        return self._slots is not None and bool(self._slots.taken_now or self._slots.waiting_now)
+
     # One key --------------------------------------------------------------------------------------------------------
 
-    def run(self, key: Key, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
-        """The value of `key`, computed here or by whoever is already at it. Raises what `compute` raises."""
+    def run(
+        self, key: Key, scope: Scope, compute: Callable[[], object], ttl: float | None, *, slot: bool = True
+    ) -> Make:
+        """The value of `key`, computed here or by whoever is already at it. Raises what `compute` raises.
+
+        slot: whether it is for somebody who waits, and takes one of the compute slots.
+        """
         while True:
             flight, leads = self.flights.join(key)
             if leads:
                 try:
-                    make = self._lead(flight, scope, compute, ttl)
+                    make = self._lead(flight, scope, compute, ttl, slot)
                 except Exception as error:
                     self.flights.fail(flight, error)
                     raise
@@ -84,7 +94,9 @@ class Fill:
                 return partial(same, value)
             return followed
 
-    def _lead(self, flight: Flight, scope: Scope, compute: Callable[[], object], ttl: float | None) -> Make:
+    def _lead(
+        self, flight: Flight, scope: Scope, compute: Callable[[], object], ttl: float | None, slot: bool = True
+    ) -> Make:
         found: list[Make] = []
         for pause in self.claim(flight, found):
             with lent():
@@ -92,7 +104,7 @@ class Fill:
         if found:
             return found[0]
         with leading(flight), Released(self.claims, flight) as claim:
-            value, seconds = self.timed(compute, [flight.key], scope.tenant)
+            value, seconds = self.timed(compute, [flight.key], scope.tenant if slot else None)
             return self.keep(flight, scope, value, seconds, ttl, claim.hand_over())
 
     async def run_async(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from mmcache.model.event import MissReason
 from mmcache.model.frame import Frame
+from mmcache.model.key import Key
+from mmcache.model.void import VoidKey
 
 Make = Callable[[], object]
 
@@ -60,6 +62,21 @@ class Kept:
 
 
 ABSENT = Lookup(None)
+SWITCHED_OFF = Lookup(None, reason=MissReason.BYPASSED, detail="switched off")
+TOO_OLD = Lookup(None, reason=MissReason.EXPIRED, detail="older than the caller takes")
+
+
+def bypassed(bypass: bool | str) -> Lookup:
+    """The lookup that was not made. bypass: why; False where the mode is off."""
+    why = bypass if isinstance(bypass, str) else "asked for"
+    return Lookup(None, reason=MissReason.BYPASSED, detail=why) if bypass else SWITCHED_OFF
+
+
+def void(key: Key) -> Lookup | None:
+    """The lookup of a key that nothing is stored for; None: it is another key."""
+    if not isinstance(key, VoidKey):
+        return None
+    return Lookup(None, reason=key.reason, detail="rows: the state of what it rests on cannot be told")
 
 
 # The most telling reason wins when tiers disagree.

@@ -8,7 +8,7 @@ from typing import Any
 
 from mmcache.model.errors import UnknownPluginError
 
-KINDS = ("policies", "admission", "ttl", "refs", "codecs", "lab")
+KINDS = ("policies", "admission", "ttl", "refs", "codecs", "prefetch", "lab")
 
 
 @cache

@@ -16,7 +16,7 @@ from mmcache.lookup import ABSENT, Kept, Lookup, Make, more_telling
 from mmcache.missing import Misses
 from mmcache.model.block import Facts
 from mmcache.model.clock import Clock
-from mmcache.model.errors import CodecError, CorruptFrameError, MMCacheError, UnsupportedValueError
+from mmcache.model.errors import CodecError, CorruptFrameError, IntegrityError, MMCacheError, UnsupportedValueError
 from mmcache.model.event import (
     Event,
     Evicted,
@@ -37,7 +37,7 @@ from mmcache.scopes import Scope, Scopes
 from mmcache.seen import RecentSignatures, SignatureIndex
 from mmcache.settings import MemorySettings
 from mmcache.spread import Elsewhere, Spread
-from mmcache.tiers.base import Found, Tier
+from mmcache.tiers.base import Found, Tier, TierStats
 from mmcache.tiers.broadcast import Broadcast
 from mmcache.tiers.hit_index import Below
 from mmcache.tiers.memory import MemoryTier
@@ -368,6 +368,20 @@ class Store:
     def tell_others(self, key: Key) -> None:
         """A newer value of `key` is readable: all others must forget theirs."""
         self._spread.replaced(key)
+
+    def tier_stats(self) -> dict[str, TierStats]:
+        """Gauges by tier, nearest first."""
+        self.memory.maintain()
+        return {tier.name: tier.stats() for tier in (self.memory, *self.lower)}
+
+    def check_integrity(self) -> None:
+        """Raises `IntegrityError`."""
+        self.memory.maintain()
+        self.memory.check_integrity()
+        for tier in self.lower:
+            for held in tier.scan():
+                if held.size < 0:
+                    raise IntegrityError(f"{tier.name} holds {held.size} bytes for {held.key}")
 
     def close(self) -> None:
         """Close every tier, memory last: the lower ones still write; then the file that invalidations go through."""

@@ -42,7 +42,11 @@ class AsyncCache:
     async def get(self, key: Key, default: object = None) -> object:
         """See `Cache.get`."""
         value = self._cache.peek(key, _MISSING)
-        return await _in_thread(self._cache.get, key, default) if value is _MISSING else value
+        if value is _MISSING:
+            return await _in_thread(self._cache.get, key, default)
+        if self._cache.prefetcher is not None:
+            self._cache.prefetcher.visited(key)
+        return value
 
     async def put(self, key: Key, value: object, *, cost: float = 0.0, ttl: float | None = None) -> bool:
         """See `Cache.put`."""

@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from mmcache import plugins
+from mmcache.model.errors import SettingsError
 from mmcache.model.key import Key
 
+_MISSING = object()
 _session: ContextVar[str] = ContextVar("mmcache_session", default="")
 
 session = _session.get
@@ -60,21 +63,36 @@ class Prefetcher(Protocol):
         """Called once, by the cache (`mmcache.Cache`) that it is for, when that is open."""
 
     def visited(self, key: Key, again: Again | None = None) -> None:
-        """A real lookup of `key` begins, in `session()`. Called on the hot path: appends, never blocks or raises.
+        """A real lookup of `key` was made, in `session()`. Called on the hot path: appends, never blocks or raises.
 
-        again: how to compute it, where that may be done over.
+        again: how to compute it, where that may be done over. Lookups that were bypassed are no visits.
         """
 
     def close(self) -> None:
         """Stop; what is under way is given up. Called first when the cache closes. Idempotent."""
 
 
-def followed(prefetcher: Prefetcher, read: Callable[..., Any]) -> Callable[..., Any]:
-    """`read(key, default)`, of which `prefetcher` is told."""
+def chosen(wanted: str | Prefetcher | None) -> Prefetcher | None:
+    """The prefetcher that a cache's argument names, or is. Raises `UnknownPluginError`, `SettingsError`."""
+    if isinstance(wanted, str):
+        made: Prefetcher = plugins.load("prefetch", wanted)()
+        return made
+    if wanted is not None and not all(hasattr(wanted, method) for method in ("start", "visited", "close")):
+        raise SettingsError(f'prefetch is "behaviour", a Prefetcher or None, not {wanted!r}')
+    return wanted
+
+
+def followed(
+    prefetcher: Prefetcher, read: Callable[..., Any], below: Callable[[Key, Any], Any] = lambda _, default: default
+) -> Callable[..., Any]:
+    """`read(key, default)` of memory alone, of whose hits `prefetcher` is told, and then `below(key, default)`."""
     visited = prefetcher.visited
 
     def told(key: Key, default: Any = None) -> Any:
+        found = read(key, _MISSING)
+        if found is _MISSING:
+            return below(key, default)
         visited(key)
-        return read(key, default)
+        return found
 
     return told

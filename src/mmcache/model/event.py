@@ -153,6 +153,29 @@ class Drifted:
     threshold: float
 
 
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """A block was brought before anybody asked for it."""
+
+    key: Key
+    hop: int
+    """Steps from where the visitor is; 0 = said by somebody else than a graph of visits."""
+    cost: float
+    """Seconds of compute that bringing it took; 0 = it came from a lower tier."""
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetching:
+    """The prefetcher's controller went from one state to another."""
+
+    was: str
+    state: str
+    reason: str
+
+
 Event = (
     Hit | NearHit | Missed | Stored | Moved | Evicted | Expired | Invalidated | Refused | Failed | Differed | Drifted
-)
+    | Prefetched | Prefetching
+)  # fmt: skip
