@@ -51,6 +51,8 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 def test_every_public_name_is_documented(name: str) -> None:
     thing = getattr(mmcache, name)
     assert inspect.getdoc(thing)
+    if inspect.isfunction(thing):
+        return
     module = importlib.import_module(thing.__module__)
     assert module.__file__ is not None
     body = next(
