@@ -130,8 +130,12 @@ class LSTMTrainer:
             self._thread = threading.Thread(target=self._run, name="mmcache-lstm", daemon=True)
             self._thread.start()
 
-    def _run(self) -> None:
+    def use_one_core(self) -> None:
+        """Let torch use one core in the calling thread, which is about to call `step`."""
         self._network.use_one_core()
+
+    def _run(self) -> None:
+        self.use_one_core()
         while not self._stop.wait(self.period_seconds):
             self.step()
 
