@@ -69,11 +69,11 @@ def from_environment(name: str) -> str:
 
 CONFIGURABLE = (
     "root", "memory", "disk", "policy", "admission", "ttl", "references", "stale_while_revalidate", "codec", "tenant",
-    "namespace", "mode", "verify_share", "shared",
+    "namespace", "mode", "verify_share", "shared", "prefetch",
 )  # fmt: skip
 """Arguments of `Cache` that a file may give."""
 
-_NAMES = {"root", "policy", "admission", "references", "tenant", "namespace", "mode", "shared"}
+_NAMES = {"root", "policy", "admission", "references", "tenant", "namespace", "mode", "shared", "prefetch"}
 """Those that are texts in a file."""
 
 Class = Literal["critical", "normal", "batch"]

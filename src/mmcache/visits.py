@@ -19,6 +19,8 @@ _session: ContextVar[str] = ContextVar("mmcache_session", default="")
 
 session = _session.get
 """Whose lookups these are; empty: nobody said."""
+enter, leave = _session.set, _session.reset
+"""For a door: `leave(enter(name))`, in one context."""
 
 
 @contextmanager

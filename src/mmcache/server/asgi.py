@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from mmcache import attribution
+from mmcache import attribution, visits
 from mmcache.model.errors import MMCacheError, ProxyError, UpstreamError
 from mmcache.server import clients, directives, limits, tracing
 from mmcache.server.accounts import Account, Accounts
@@ -22,7 +22,7 @@ from mmcache.server.answers import refusal, throw_away
 from mmcache.server.authority import Answer, Authority
 from mmcache.server.config import RouteRules
 from mmcache.server.exchange import Answered, Asked, BypassedError, Headers, Proxy, Route, Verdict
-from mmcache.server.header_kinds import HOP_BY_HOP
+from mmcache.server.header_kinds import HOP_BY_HOP, session
 from mmcache.server.journal import Journal
 from mmcache.server.operations import Operations
 from mmcache.server.passing import SILENT_SECONDS, Forwarding, answered, pass_on
@@ -107,7 +107,7 @@ class Frame:
         label = "other" if entry is None else entry.path
         own = entry is None and self.operations.own(path)
         # Both are said anew by every request: the next one of a connection may begin in this one's context.
-        asker = traced = skipped = None
+        asker = traced = skipped = visitor = None
         tracer = self.tracer
         if tracer is not None:
             if not own:
@@ -121,6 +121,8 @@ class Frame:
                     flight.seen = seen = live.tenants.see(scope["headers"], scope["query_string"], _peer(scope))
                     account = seen.principal.account
                     asker = attribution.enter(clients.attribution(label, seen.agent, seen.region))
+                    if live.proxy.cache.prefetcher is not None:
+                        visitor = visits.enter(session(scope["headers"]))
                     if live.rate is not None or live.at_once is not None:
                         self._limit(account, live, flight)
                     found = await self._cached(live, entry, scope, flight, seen)
@@ -156,6 +158,8 @@ class Frame:
             self.journal.tell(scope["method"], label, status, verdict, seconds)
             if asker is not None:
                 attribution.leave(asker)
+            if visitor is not None:
+                visits.leave(visitor)
             if traced is not None:
                 _told(traced, flight, scope, label, status, verdict)
             elif tracer is not None and skipped is not None:

@@ -35,6 +35,9 @@ WRITTEN_ANEW = frozenset({b"host", b"content-length", b"expect"})
 CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
 
 TENANT, FRONT_TOKEN, FRONT_REGION_NAME = b"x-mmcache-tenant", b"x-mmcache-front-token", b"x-mmcache-region"
+SESSION = b"x-mmcache-session"
+LONGEST_SESSION = 128
+"""Bytes; of a longer one no visits are learned."""
 
 _HARMLESS = (
     b"accept-encoding date from dnt priority upgrade-insecure-requests idempotency-key "
@@ -66,6 +69,12 @@ def kinds(harmless: Iterable[str] = (), region: str | None = None) -> dict[bytes
         b"accept": ACCEPT, b"cache-control": CONTROL, b"pragma": PRAGMA, b"content-encoding": ENCODING, TENANT: OURS,
         FRONT_TOKEN: OURS,
     }  # fmt: skip
+
+
+def session(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """What the client says of whose visit this is part; empty: nothing, or nothing that can be used."""
+    told = [value for name, value in headers if name == SESSION]
+    return told[0].decode("latin-1") if len(told) == 1 and len(told[0]) <= LONGEST_SESSION else ""
 
 
 def may_tell_region(name: str) -> bool:
