@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mmcache.dashboard import browse, causation, evidence, explained, hot, levels, meta, overview
+from mmcache.dashboard import browse, causation, evidence, explained, graph, hot, levels, meta, overview
 from mmcache.dashboard.asking import Question, WrongQuestionError, question, whole
 from mmcache.dashboard.counting import View
 from mmcache.dashboard.deadline import within
@@ -58,7 +59,8 @@ class Api:
         parameters = dict(request.query_params)
         asked = question(request.query_params.multi_items(), also)
         task = partial(query, self, asked=asked, given=parameters)
-        return await self._answered(request, task, settled="to" in parameters)
+        over = "to" in parameters and (name != "graph" or asked.window.end <= time.time())
+        return await self._answered(request, task, settled=over)
 
     async def trace(self, request: Request) -> Response:
         """`GET /api/v1/traces/{trace}`."""
@@ -145,6 +147,9 @@ class Api:
     def _causes(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
         return causation.causes_of(view, asked)
 
+    def _graph(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
+        return graph.graph(view, self._store.views, asked)
+
 
 QUESTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "meta": (Api._meta, ()),
@@ -155,6 +160,7 @@ QUESTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "keys": (Api._keys, ("top", "points")),
     "requests": (Api._requests, ("limit", "before")),
     "causes": (Api._causes, ()),
+    "graph": (Api._graph, ()),
 }
 
 

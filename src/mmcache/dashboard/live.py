@@ -43,9 +43,13 @@ class Live:
         try:
             came, quiet = self._store.came, 0
             changes, spans, lookups, hits = came.changes, came.spans, came.lookups, came.hits
+            views = self._store.views.came
             yield b": mmcache\n\n"
             while not await self._ended():
                 quiet += 1
+                if self._store.views.came != views:
+                    new, views, quiet = self._store.views.came - views, self._store.views.came, 0
+                    yield b"event: graph\ndata: %b\n\n" % _encode({"views": new})
                 if came.changes != changes:
                     asked, found = came.lookups - lookups, came.hits - hits
                     said = {
@@ -58,7 +62,7 @@ class Live:
                     changes, spans, lookups, hits = came.changes, came.spans, came.lookups, came.hits
                     quiet = 0
                     yield b"event: tick\ndata: %b\n\n" % _encode(said)
-                elif quiet % HEARTBEAT == 0:
+                elif quiet and quiet % HEARTBEAT == 0:
                     yield b": still here\n\n"
         finally:
             self._listeners -= 1

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from mmcache.dashboard import wire
+from mmcache.dashboard.graph_taken import views_of
 from mmcache.dashboard.points import points_of
 from mmcache.dashboard.store import Store
 from mmcache.dashboard.taken import AHEAD_SECONDS, spans_of
@@ -106,5 +107,8 @@ class Receiver:
             points, late = points_of(request, oldest_us / 1e6, now + AHEAD_SECONDS)
             self.counts["points"] += len(points)
             return self._store.put(points=points) if points else None, late, f"{late} points: of no time that is kept"
-        self.counts["logs"] += sum(len(scope.log_records) for one in request.resource_logs for scope in one.scope_logs)
-        return None, 0, ""
+        told = views_of(request)
+        self.counts["logs"] += told.others
+        self.counts["views"] += len(told.views)
+        shown = self._store.show(told.views) if told.views else None
+        return shown, told.refused.total(), "; ".join(f"{n} views: {why}" for why, n in told.refused.items())

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from mmcache.dashboard.closing import Slices, close
+from mmcache.dashboard.graph_kept import trim
 from mmcache.dashboard.schema import CLOSED_BY, KEY_LEVELS, LEVELS
 
 FULL = 1.0
@@ -60,6 +61,7 @@ def keep(connection: Any, limit: int, slices: Slices) -> Kept:
         if size <= limit * FULL:
             break
         _rollups(connection, limit)
+        trim(connection, limit)
         gone = _oldest(connection, 1 - limit * LEFT / size, slices)
         if gone is None:
             break

@@ -23,6 +23,9 @@ CLOSED_BY = 300
 """Slices are closed by so many seconds."""
 KEY_LEVELS = (300, 3600)
 """Of which the hottest keys are kept."""
+VIEWS = ("graph_0", "graph_1")
+"""Views of hot keys: one is written, the other has what was before. A store of before them gets them when it is
+opened. `community` 0: `said` is a whole view, compressed; else that community as JSON."""
 
 _SPAN = """
     trace_hi UBIGINT, trace_lo UBIGINT, span UBIGINT, parent UBIGINT, start_us BIGINT, duration_us UINTEGER,
@@ -44,6 +47,7 @@ TABLES = {
     **{f"keys_{level}": "start BIGINT, key UBIGINT, facet UINTEGER, n UINTEGER, weight DOUBLE" for level in KEY_LEVELS},
     "series": "id UINTEGER, name VARCHAR, service VARCHAR, instance VARCHAR, labels VARCHAR, delta BOOLEAN",
     "points": "start BIGINT, series UINTEGER, value DOUBLE",
+    **dict.fromkeys(VIEWS, "start DOUBLE, service VARCHAR, instance VARCHAR, community BIGINT, said BLOB"),
 }
 
 _WORDS = ("name", "tier", "client", "detail", "modality", "route", "tenant", "region", "strategy", "service",
@@ -141,6 +145,8 @@ def _prepared(connection: Any, path: str) -> None:
         raise FormatVersionError(
             f"{path} was written by a newer mmcache (format {version}); update, or another --store"
         )
+    for name in VIEWS:
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({TABLES[name]})")
     for name in TABLES:
         connection.execute(f"SELECT count(*) FROM {name}").fetchone()
 

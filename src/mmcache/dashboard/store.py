@@ -23,11 +23,13 @@ from mmcache.dashboard.closing import Slices, close, rollback
 from mmcache.dashboard.columns import columns_of
 from mmcache.dashboard.counting import View
 from mmcache.dashboard.dictionary import Dictionary, insert
+from mmcache.dashboard.graph_kept import Views
 from mmcache.dashboard.points import Point, Points
 from mmcache.dashboard.readers import Readers
 from mmcache.dashboard.schema import TABLES, opened
 from mmcache.dashboard.seen import Seen
 from mmcache.dashboard.taken import Taken
+from mmcache.hotkeys.view import HotView
 from mmcache.model.errors import DashboardError, MMCacheError
 from mmcache.settings import DashboardSettings
 
@@ -77,6 +79,7 @@ class Store:
         self.limit_bytes = settings.limit_bytes
         self.came = Came()
         self._seen = Seen.read(self._connection)
+        self.views = Views.read(self._connection, time.time())
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -91,6 +94,10 @@ class Store:
     def put(self, spans: Sequence[Taken] = (), points: Sequence[Point] = ()) -> Future[Any]:
         """Done when written. Raises `DashboardError` (503) where too much waits."""
         return self._enqueue(spans, points, None)
+
+    def show(self, views: Sequence[HotView]) -> Future[Any]:
+        """Views of hot keys; done when written. Raises `DashboardError` (503)."""
+        return self.between(lambda: self.views.take(self._connection, views, self.limit_bytes))
 
     def between(self, task: Callable[[], Any]) -> Future[Any]:
         """Something the writer does between two transactions."""
@@ -318,6 +325,7 @@ class Store:
             rollback(self._connection)
             raise
         self.known, self.slices, self.points, self._seen = Dictionary(), Slices(), Points(), Seen()
+        self.views.forget()
         self._floor_us, self._floors = None, {}
         self.came.changes += 1
         self._connection.execute("CHECKPOINT")

@@ -19,7 +19,7 @@ from mmcache.dashboard.counting import View
 from mmcache.dashboard.rows import REASONS, Window
 
 START, END = HOUR_AGO, HOUR_AGO + 3600
-NAMES = ("meta", "ratio", "reasons", "saved", "tiers", "keys", "requests", "causes")
+NAMES = ("meta", "ratio", "reasons", "saved", "tiers", "keys", "requests", "causes", "graph")
 HOSTILE = [
     "'; DROP TABLE spans; --", '"', "' OR 1=1 --", "<img src=x onerror=alert(1)>", "$1", "?", "\\", "%", "{}",
     "\u202e", "\x00", "other", "a\nb", "x" * 180, "NULL", "🦆",
@@ -148,7 +148,8 @@ async def test_hostile_names_are_only_names(app: Dashboard, text: str) -> None:
         ("/api/v1/ratio?" + "&".join(f"tenant={at}" for at in range(51)), 400, "parameter"),
         ("/api/v1/requests?before=1", 400, "parameter"),
         ("/api/v1/requests?before=1-0000000000000001;", 400, "parameter"),
-        ("/api/v1/graph", 404, "unknown"),
+        ("/api/v1/graph?top=5", 400, "parameter"),
+        ("/api/v1/graph?from=x", 400, "parameter"),
         ("/api/v1/", 404, "unknown"),
         ("/api/v2/ratio", 404, "unknown"),
         ("/api/v1/traces/xyz", 400, "parameter"),
