@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -24,11 +24,12 @@ from mmcache.model.frame import ALIGNMENT
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PageList:
     """Where an array `[tokens, channels]` lies: page numbers, one row for each tile of tokens.
 
-    The first `skip` tokens of the first row belong to somebody else's part of the same pages.
+    The first `skip` tokens of the first row belong to somebody else's part of the same pages. `Arena.move` changes
+    `rows`, so they are to be relied on inside a lease only.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -122,9 +123,9 @@ class Arena:
             raise ArenaError(f"tokens {start} to {stop} are not within 0 to {page_list.tokens}")
         height = self.page_shape[0]
         begin, end = page_list.skip + start, page_list.skip + stop
-        rows = page_list.rows[begin // height : -(-end // height)] if stop > start else ()
         with self._lock:
             self._check_live(page_list)
+            rows = page_list.rows[begin // height : -(-end // height)] if stop > start else ()
             part = PageList(rows, stop - start, page_list.channels, begin % height if rows else 0)
             self._hold(self._holders, part, 1)
             self._live.add(part)
@@ -142,19 +143,41 @@ class Arena:
                 tile[...] = self._data[page, top : top + tile.shape[0], : tile.shape[1]]
         return out
 
+    def gather_pages(self, page_lists: Sequence[PageList], out: Array | None = None) -> Array:
+        """Whole pages of several lists, one after the other, `[pages, tokens, channels]`: one copy for each run.
+
+        `out`, where given, has room for at least as many pages. Returns the part of it that was filled.
+        """
+        with self.lease(*page_lists):
+            pages = np.fromiter(chain.from_iterable(chain.from_iterable(one.rows for one in page_lists)), np.int64)
+            if out is None:
+                out = np.empty((len(pages), *self.page_shape), self.dtype)
+            elif len(out) < len(pages) or out.shape[1:] != self.page_shape or out.dtype != self.dtype:
+                raise ArenaError(f"gathers {len(pages)} pages of {self.dtype}, `out` is {out.dtype} of {out.shape}")
+            ends = [*(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
+            begin = 0
+            for end in ends:
+                first = int(pages[begin]) if end > begin else 0
+                out[begin:end] = self._data[first : first + end - begin]
+                begin = end
+        return out[: len(pages)]
+
     @contextmanager
-    def lease(self, page_list: PageList) -> Iterator[None]:
-        """Inside, the list's pages are neither moved nor used again, even when it is released meanwhile."""
+    def lease(self, *page_lists: PageList) -> Iterator[None]:
+        """Inside, the lists' pages are neither moved nor used again, even when they are released meanwhile."""
         with self._lock:
-            self._check_live(page_list)
-            self._hold(self._holders, page_list, 1)
-            self._hold(self._leased, page_list, 1)
+            for page_list in page_lists:
+                self._check_live(page_list)
+            for page_list in page_lists:
+                self._hold(self._holders, page_list, 1)
+                self._hold(self._leased, page_list, 1)
         try:
             yield
         finally:
             with self._lock:
-                self._hold(self._holders, page_list, -1)
-                self._hold(self._leased, page_list, -1)
+                for page_list in page_lists:
+                    self._hold(self._holders, page_list, -1)
+                    self._hold(self._leased, page_list, -1)
 
     def release(self, page_list: PageList) -> None:
         """Give the list up; raises `ArenaError` the second time. Pages are free once nobody shares or leases them."""
@@ -181,6 +204,49 @@ class Arena:
             self._hold(self._holders, page_list, -1)
         return moved
 
+    def move(self, page_list: PageList, at: int, target: int, occupant: tuple[PageList, int] | None = None) -> int:
+        """Move the list's page number `at` (in its order) to the page `target`, whose `occupant` (a list, and which of
+        its pages) comes in its place. The lists stay valid: they say the new places.
+
+        Returns pages copied: 1, or 2 for an exchange; 0 where nothing was done, because one of the pages is leased or
+        shared, `target` is not free and not its occupant's, or a list was released. Readers hold a lease, so they see
+        the one place or the other.
+        """
+        with self._lock:
+            if page_list not in self._live:
+                return 0
+            source = page_list.pages[at]
+            if source == target or self._holders[source] != 1:  # a lease is a holder, too
+                return 0
+            if occupant is None:
+                if self._holders[target]:
+                    return 0
+                self._data[target] = self._data[source]
+                self._holders[target], self._holders[source] = 1, 0
+            else:
+                other, place = occupant
+                if other not in self._live or self._holders[target] != 1 or other.pages[place] != target:
+                    return 0
+                kept = self._data[target].copy()
+                self._data[target] = self._data[source]
+                self._data[source] = kept
+                _put(other, place, source)
+            _put(page_list, at, target)
+        return 1 if occupant is None else 2
+
+    def alive(self, page_list: PageList) -> bool:
+        """Whether nobody released the list yet."""
+        return page_list in self._live
+
+    def fixed(self, movable: Iterable[PageList]) -> npt.NDArray[np.bool_]:
+        """Which pages nothing can be moved to now, `[pages]`: leased, shared, or of lists that are not `movable`."""
+        with self._lock:
+            own = np.zeros(len(self._holders), np.int64)
+            for page_list in movable:
+                if page_list in self._live:
+                    own[page_list.pages] += 1
+            return np.asarray((self._holders > 1) | (self._holders != own))
+
     def check(self) -> None:
         """Raise `ArenaError` when the counts are not those of the live lists (call it while nothing is leased)."""
         with self._lock:
@@ -203,14 +269,33 @@ def fragmentation(page_lists: Iterable[PageList]) -> float:
 
     A list of a single page is a run. 0 = every read is sequential; also when there are no pages.
     """
-    pages = scattered = 0
+    pages = alone = 0
     for page_list in page_lists:
-        numbers = np.array(page_list.pages, np.int64)
-        follows = np.diff(numbers) == 1
-        alone = ~np.concatenate([[False], follows]) & ~np.concatenate([follows, [False]])
+        numbers = page_list.pages
         pages += len(numbers)
-        scattered += int(alone.sum()) if len(numbers) > 1 else 0
-    return scattered / pages if pages else 0.0
+        alone += scattered(numbers)
+    return alone / pages if pages else 0.0
+
+
+def scattered(pages: Sequence[int]) -> int:
+    """Of pages in the order in which they are gathered: those that lie neither just behind the page before them nor
+    just in front of the page after them. A single page is not scattered."""
+    if len(pages) < 2:
+        return 0
+    follows = np.diff(np.asarray(pages, np.int64)) == 1
+    return int((~np.concatenate([[False], follows]) & ~np.concatenate([follows, [False]])).sum())
+
+
+def runs(pages: Sequence[int]) -> int:
+    """Into how many runs of neighbours, in ascending order, pages fall that are gathered in this order."""
+    return int(np.count_nonzero(np.diff(np.asarray(pages, np.int64)) != 1)) + 1 if len(pages) else 0
+
+
+def _put(page_list: PageList, at: int, page: int) -> None:
+    row, column = divmod(at, len(page_list.rows[0]))
+    changed = list(page_list.rows[row])
+    changed[column] = page
+    page_list.rows = (*page_list.rows[:row], tuple(changed), *page_list.rows[row + 1 :])
 
 
 def _run(free: npt.NDArray[np.int64], count: int) -> int | None:
