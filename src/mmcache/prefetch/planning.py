@@ -1,0 +1,316 @@
+"""`Planner`: what a prefetcher knows, and what it would bring next. Pure: time is an argument; it calls nobody.
+
+visits ──▸ sessions ──▸ graph ──▸ candidates ──▸ queue ──▸ next()        what to bring
+events ──▸ demand, controller (may anything be done?), worth (does it pay?), budget (how much?)
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from mmcache.model.event import Event, Evicted, Invalidated, Missed
+from mmcache.model.key import Key
+from mmcache.prefetch.budget import Budget
+from mmcache.prefetch.controller import Controller, ControllerSettings, Reason, Signals, State, Transition
+from mmcache.prefetch.demand import Demand
+from mmcache.prefetch.graph import BehaviourGraph, Candidate, GraphSettings
+from mmcache.prefetch.options import BehaviourSettings
+from mmcache.prefetch.outstanding import Outstanding
+from mmcache.prefetch.sessions import Sessions
+from mmcache.prefetch.work import Queue, Retries, Task
+from mmcache.prefetch.worth import Trust, Worth, WorthSettings
+
+MOST_WAITING = 256
+"""Sessions whose last visit was not looked ahead from yet."""
+MOST_HITS = 256
+"""Latencies of hits that are told at a time: more say no more."""
+
+
+class Visit(NamedTuple):
+    """A real lookup."""
+
+    realm: Hashable
+    """Nothing learned in one is used in another."""
+    session: Hashable
+    key: Key
+    at: float
+
+
+class Move(NamedTuple):
+    """A transition of the controller, with a reason that says which budget was meant."""
+
+    transition: Transition
+    reason: str
+
+
+@dataclass
+class Counts:
+    """Since the start."""
+
+    visits: int = 0
+    promoted: int = 0
+    computed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    used: int = 0
+    wasted: int = 0
+    bytes: int = 0
+    seconds_saved: float = 0.0
+    """Of computing, that whoever asked did not wait for."""
+    seconds_spent: float = 0.0
+    """Computing speculatively, in vain too."""
+    pauses: int = 0
+    last_failure: str = field(default="")
+    """The type of the error only: messages may hold contents."""
+
+
+class Planner:
+    """Takes in what happened, and says what to bring. For one thread at a time."""
+
+    def __init__(self, settings: BehaviourSettings, *, lower: bool) -> None:
+        """lower: whether there are tiers below memory, in which what memory evicts can still be found."""
+        self.settings, s = settings, settings
+        self.sessions: Sessions[Key] = Sessions(s.session_gap_seconds, s.sessions)
+        self.graph: BehaviourGraph[Key] = BehaviourGraph(
+            GraphSettings(half_life=s.half_life_seconds, most_nodes=s.nodes, most_edges=s.edges, floor=s.least_use)
+        )
+        self.controller = Controller(
+            ControllerSettings(
+                misses_a_minute=s.misses_a_minute, latency=s.latency_seconds, least_use=s.least_use,
+                rest=0.25, back_off=s.pause_seconds, longest=s.longest_pause_seconds,
+            )
+        )  # fmt: skip
+        self.worth = Worth(
+            WorthSettings(
+                least_use=s.least_use, first=s.first_sample, sample=s.sample, window=s.window, ahead=4 * s.window,
+                pause=s.pause_seconds, longest_pause=s.longest_pause_seconds,
+            )
+        )  # fmt: skip
+        self.budget = Budget(s.bytes_per_second, s.computations_per_second, s.saved_seconds)
+        self.demand = Demand(s.patience_seconds)
+        self.queue = Queue(s.queue, s.stale_seconds)
+        self.retries = Retries(s.tries, s.back_off_seconds, s.longest_back_off_seconds, s.seed)
+        self.outstanding = Outstanding(4 * s.window, s.judged_after)
+        self.counts = Counts()
+        self._lower = lower
+        self._ahead: OrderedDict[Hashable, Visit] = OrderedDict()  # sessions to look ahead for
+        self._lately: deque[float] = deque(maxlen=MOST_HITS)  # latencies to be told
+        self._misses = self._loaded = self._failed = 0
+        self._fell: float | None = None  # share of use, when trust just ended
+        self._since: float | None = None  # somebody waits
+        self._held: Reason | None = Reason.FEW_MISSES
+
+    # What happened --------------------------------------------------------------------------------------------------
+
+    def heard(self, events: Sequence[Event], now: float) -> int:
+        """Take events in, oldest first; before the visits that were made meanwhile. How many of them are misses."""
+        misses, waits = self.demand.heard(events, now)
+        self._misses += misses
+        self._lately.extend(waits)
+        for event in events:
+            if isinstance(event, Missed | Invalidated | Evicted):
+                self._lost(event, now)
+        return misses
+
+    def _lost(self, event: Missed | Invalidated | Evicted, now: float) -> None:
+        """What was brought is not there any more. What was computed still helps in a lower tier."""
+        found = self.outstanding.find(event.key)
+        if found is None or (
+            isinstance(event, Evicted) and (event.tier != "memory" or (self._lower and found.computed))
+        ):
+            return
+        self._settle(event.key, False, now)
+
+    def visited(self, visit: Visit, now: float) -> None:
+        """Take a visit in."""
+        self.counts.visits += 1
+        self.queue.drop(visit.key)
+        found = self.outstanding.find(visit.key)
+        if found is not None:
+            self._settle(visit.key, True, now)
+        session = (visit.realm, visit.session)
+        self.outstanding.gap(session, visit.at)
+        earlier = self.sessions.visit(session, visit.key, visit.at)
+        if earlier is None:
+            return
+        self.graph.observe(visit.key, earlier, visit.at)
+        self._ahead[session] = visit
+        self._ahead.move_to_end(session)
+        if len(self._ahead) > MOST_WAITING:
+            self._ahead.popitem(last=False)
+
+    def hits(self, count: int) -> None:
+        """So many lookups needed no computation."""
+        self._lately.extend([0.0] * min(count, MOST_HITS))
+
+    def _settle(self, key: Key, used: bool, now: float) -> None:
+        found = self.outstanding.find(key)
+        assert found is not None
+        late = found.block.used is False
+        if self.worth.settle(found.block, used, now):
+            self._fell = 0.0 if self.worth.share is None else self.worth.share
+            self.counts.pauses += 1
+            self.queue.clear()
+        if used:
+            self.counts.used += 1
+            self.counts.wasted -= late
+            self.counts.seconds_saved += found.cost
+            # Without us it would have missed. Were it a hit to the controller, that would stop as soon as it helps.
+            self._misses += 1
+            self._lately.append(found.cost)
+            self.outstanding.forget(key)
+        elif not late:
+            self.counts.wasted += 1
+
+    # What to do -----------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        now: float,
+        *,
+        under_way: int,
+        held: Callable[[Key], bool],
+        realm: Callable[[Key], Hashable],
+        stop: bool = False,
+        able: bool = True,
+    ) -> list[Move]:
+        """Let time pass; transitions, oldest first. under_way: tasks. held: whether memory holds a block.
+        realm: whose a key is. able: whether the cache would take anything."""
+        for key in self.outstanding.unlikely(now):
+            self._settle(key, False, now)
+        self.outstanding.expire(now)
+        waits = self.demand.waiting(now) > 0
+        self._since = (now if self._since is None else self._since) if waits else None
+        overloaded = self._since is not None and now - self._since >= self.settings.overload_seconds
+        spent = not able or not self.budget.may_bring(now) or (self.worth.room(now) <= 0 and not under_way)
+        moves: list[Move] = []
+        for _ in range(3):  # Idle → Evaluating → Preloading in one step
+            if self.controller.state is not State.IDLE:
+                self._look_ahead(now, held, realm)
+            nobody = self.controller.state is State.IDLE and not (self._ahead or len(self.queue))  # to look ahead for
+            moved = self.controller.step(now, self._signals(under_way, overloaded, spent or nobody, stop))
+            if spent or not nobody:
+                self._held = self.controller.held
+            moves += [Move(one, self._why(one.reason, now)) for one in moved]
+            if not moved or self.controller.state is State.IDLE:
+                break
+        return moves
+
+    def _signals(self, under_way: int, overloaded: bool, spent: bool, stop: bool) -> Signals:
+        evaluated = self.controller.state is State.EVALUATING
+        signals = Signals(
+            misses=self._misses,
+            latencies=tuple(self._lately),
+            waiting=int(overloaded),
+            candidates=len(self.queue) if evaluated else None,
+            pending=len(self.queue) + under_way,
+            loaded=self._loaded,
+            failed=self._failed,
+            use=self._fell,
+            spent=spent,
+            stopping=stop,
+        )
+        self._misses = self._loaded = self._failed = 0
+        self._lately.clear()
+        self._fell = None
+        return signals
+
+    def _why(self, reason: Reason, now: float) -> str:
+        return self.short_of(now) or reason.value if reason is Reason.BUDGET else reason.value
+
+    def reason(self, now: float) -> str:
+        """Why it does nothing; or `misses`, when it does something."""
+        return Reason.MISSES.value if self._held is None else self._why(self._held, now)
+
+    def short_of(self, now: float) -> str:
+        """What is spent: `bytes`, `unused` (paused, as too little was used), `sample` (it is not known yet whether it
+        pays), or nothing."""
+        if self.worth.room(now) <= 0:
+            return "unused" if self.worth.trust is Trust.PAUSED else "sample"
+        return "" if self.budget.may_bring(now) else "bytes"
+
+    def _look_ahead(self, now: float, held: Callable[[Key], bool], realm: Callable[[Key], Hashable]) -> None:
+        while self._ahead:
+            session, visit = self._ahead.popitem(last=False)
+            if now - visit.at >= self.settings.stale_seconds:
+                continue
+            for found in self._candidates(self.sessions.recent(session, now), now):
+                # What one realm's sessions look for is never brought for another's: sessions are kept apart, so no
+                # path leads there. Asked all the same.
+                if realm(found.node) == visit.realm and not held(found.node) and self.retries.may(found.node, now):
+                    self.queue.offer(Task(found.node, found.hop, found.probability, visit.at, now))
+
+    def _candidates(self, recent: Sequence[Key], now: float) -> Iterable[Candidate[Key]]:
+        return self.graph.candidates(recent, now, hops=self.settings.hops, most=self.settings.width)
+
+    def next(self, now: float, under_way: int) -> Task | None:
+        """What to bring now, if anything."""
+        if (
+            self.controller.state is not State.PRELOADING
+            or under_way >= self.settings.concurrent
+            or self.demand.waiting(now)
+            or not self.budget.may_bring(now)
+            or self.worth.room(now) <= under_way
+        ):
+            return None
+        return self.queue.take(now)
+
+    def should_stop(self, key: Key, now: float) -> bool:
+        """Whether speculative work on `key` is in somebody's way."""
+        return self.demand.waiting(now, besides=key) > 0
+
+    def ttl(self, task: Task) -> float:
+        """Seconds that it stays."""
+        return self.settings.ttl_seconds * 2.0**task.hop
+
+    # How it went ----------------------------------------------------------------------------------------------------
+
+    def brought(self, task: Task, size: int, *, cost: float, computed: bool, joined: bool, now: float) -> None:
+        """It is in memory. cost: seconds of computing. joined: it was asked for meanwhile."""
+        counts = self.counts
+        counts.promoted += not computed
+        counts.computed += computed
+        counts.bytes += size
+        counts.seconds_spent += cost
+        self.budget.brought(size, now)
+        self.retries.succeeded(task.key)
+        self._loaded += 1
+        ttl = self.ttl(task)
+        if (before := self.outstanding.find(task.key)) is not None and before.block.used is None:
+            self._settle(task.key, False, now)  # it went and nobody said so
+        self.outstanding.add(task.key, self.worth.brought(), now, hop=task.hop, ttl=ttl, cost=cost, computed=computed)
+        if joined:
+            self._settle(task.key, True, now)
+
+    def strayed(self, size: int, cost: float, now: float) -> None:
+        """Something was brought, but under another key: wasted, as far as anybody knows."""
+        self.counts.computed += 1
+        self.counts.wasted += 1
+        self.counts.bytes += size
+        self.counts.seconds_spent += cost
+        self.budget.brought(size, now)
+        self.worth.settle(self.worth.brought(), False, now)
+
+    def failed(self, task: Task, error: BaseException, seconds: float, now: float) -> None:
+        """It raised."""
+        self.counts.failed += 1
+        self.counts.last_failure = type(error).__name__
+        self.counts.seconds_spent += seconds
+        self._failed += 1
+        due = self.retries.failed(task.key, now)
+        if due is not None:
+            self.queue.offer(replace(task, due=due))
+
+    def stopped(self, task: Task, seconds: float, now: float) -> None:
+        """It gave way; it is tried another time, but not for ever."""
+        self.counts.cancelled += 1
+        self.counts.seconds_spent += seconds
+        if task.stopped + 1 < self.settings.tries:
+            self.queue.offer(replace(task, stopped=task.stopped + 1))
+
+    def later(self, task: Task, now: float) -> None:
+        """It was no moment for it."""
+        self.queue.offer(replace(task, due=now + 0.5))

@@ -1,0 +1,188 @@
+"""What a prefetcher says of itself, and the file in the cache's folder by which `mmcache prefetch status` sees it.
+
+It holds counts and times: no key, no session, no tenant.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+FOLDER = "prefetch"
+"""Under the cache's root."""
+OLD_SECONDS = 10.0
+"""What another host wrote last so long ago is taken for gone."""
+FORGOTTEN_SECONDS = 86_400.0
+MOST_BYTES = 1 << 16
+"""Of a file; a longer one is not read."""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A transition of the controller."""
+
+    at: float
+    """Unix seconds."""
+    was: str
+    state: str
+    reason: str
+
+
+class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One process's prefetcher."""
+
+    state: str
+    """`idle`, `evaluating` or `preloading`; `stopped`."""
+    reason: str
+    """Why it is idle; `misses` when it is not. See `controller.Reason`; `unused`: paused, as too little of what was
+    brought was used; `sample`: what was brought is watched before more is."""
+    since: float
+    """Unix seconds."""
+    trust: str
+    """`proving`, `trusted` or `paused`."""
+    paused_seconds: float
+    """That are left of a pause."""
+    sessions: int
+    nodes: int
+    edges: int
+    remembered: int
+    """Inputs that can be computed again."""
+    remembered_bytes: int
+    visits: int
+    lost: int
+    """Visits that were not looked at, for there were too many."""
+    promoted: int
+    """Blocks brought from lower tiers."""
+    computed: int
+    failed: int
+    cancelled: int
+    used: int
+    """Of what was brought: asked for."""
+    wasted: int
+    """Of what was brought: not asked for in time. The rest is not known yet."""
+    share_used: float | None
+    """Of the last settled ones; None: nothing is settled yet."""
+    share_low: float
+    """Wilson's interval of that, 95 %."""
+    share_high: float
+    bytes: int
+    seconds_saved: float
+    """Of computing, that those who asked did not wait for."""
+    seconds_spent: float
+    """Of computing speculatively."""
+    bytes_left: float
+    """Of the budget now; below 0: owed."""
+    computations_left: float
+    queued: int
+    under_way: int
+    pauses: int
+    last_failure: str
+    """Type of the last error."""
+    moves: list[Moved]
+    """The last transitions, oldest first; at most 32."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A status, whose it is, and when it was written."""
+
+    at: float
+    """Unix seconds."""
+    host: str
+    pid: int
+    started: str
+    """When that process began, as its kernel says: a pid is given out again."""
+    status: PrefetchStatus
+
+
+class Publisher:
+    """Writes one process's status. Failures are nobody's business: it is only news."""
+
+    def __init__(self, root: Path, number: int) -> None:
+        """number: which of this process's prefetchers."""
+        self.path = root / FOLDER / f"{os.getpid()}.{number}.json"
+        self._host, self._started = socket.gethostname(), started(os.getpid())
+
+    def publish(self, status: PrefetchStatus) -> bool:
+        """Replace the file, whole or not at all; whether that worked."""
+        shown = Published(time.time(), self._host, os.getpid(), self._started, status)
+        with suppress(OSError):
+            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".", suffix=".new", dir=self.path.parent)  # mode 0600
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(msgspec.json.encode(shown))
+                os.replace(temporary, self.path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+            return True
+        return False
+
+
+def remove(path: Path) -> None:
+    """Take one's own file away."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def sweep(root: Path) -> None:
+    """Take away what processes of this machine left when they died, and what is a day old."""
+    now = time.time()
+    with suppress(OSError):
+        for path in list((root / FOLDER).iterdir()):
+            with suppress(OSError):
+                found = _read(path) if path.suffix == ".json" else None
+                age = now - path.stat().st_mtime
+                if age > FORGOTTEN_SECONDS or (found is not None and _ours(found) and not _alive(found)):
+                    path.unlink()
+
+
+def seen(root: Path) -> list[Published]:
+    """What the prefetchers of the processes that live say, the newest first."""
+    found = []
+    with suppress(OSError):
+        for path in sorted((root / FOLDER).glob("*.json")):
+            one = _read(path)
+            if one is not None and (_alive(one) if _ours(one) else time.time() - one.at <= OLD_SECONDS):
+                found.append(one)
+    return sorted(found, key=lambda one: -one.at)
+
+
+def _read(path: Path) -> Published | None:
+    """None: of another version, or no status at all."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        return msgspec.json.decode(raw, type=Published) if len(raw) <= MOST_BYTES else None
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _ours(one: Published) -> bool:
+    return one.host == socket.gethostname()
+
+
+def _alive(one: Published) -> bool:
+    if one.pid <= 0:
+        return False
+    try:
+        os.kill(one.pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # another user's
+        pass
+    return started(one.pid) == one.started
+
+
+def started(pid: int) -> str:
+    """When process `pid` began, in clock ticks since boot; empty where nobody says."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
