@@ -19,6 +19,7 @@ from mmcache.cli import (
     lab,
     learn,
     look,
+    prefetch,
     purge,
     semantic,
     serve,
@@ -60,6 +61,7 @@ def build() -> App:
     app.command(snapshots.app)
     app.command(semantic.app)
     app.command(drift.app)
+    app.command(prefetch.app)
     app.command(learn.app)
     app.command(signature.app)
     app.command(sync.app)

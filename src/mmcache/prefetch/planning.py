@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from mmcache.model.event import Event, Evicted, Invalidated, Missed
@@ -26,7 +27,10 @@ from mmcache.prefetch.worth import Trust, Worth, WorthSettings
 MOST_WAITING = 256
 """Sessions whose last visit was not looked ahead from yet."""
 MOST_HITS = 256
-"""Latencies of hits that are told at a time: more say no more."""
+"""Latencies that are told at a time: more say no more."""
+ASK_SECONDS = 10.0
+"""How often it is asked whether it would look ahead, when there is nothing to be seen there."""
+_NOT_WORTH_LOOKING = (Reason.FEW_MISSES, Reason.FAST)
 
 
 class Visit(NamedTuple):
@@ -102,6 +106,8 @@ class Planner:
         self._fell: float | None = None  # share of use, when trust just ended
         self._since: float | None = None  # somebody waits
         self._held: Reason | None = Reason.FEW_MISSES
+        self._able = True
+        self._asked, self._asked_of = -inf, 0  # when the controller was last asked, and at which visit
 
     # What happened --------------------------------------------------------------------------------------------------
 
@@ -182,22 +188,32 @@ class Planner:
         for key in self.outstanding.unlikely(now):
             self._settle(key, False, now)
         self.outstanding.expire(now)
+        self._able = able
         waits = self.demand.waiting(now) > 0
         self._since = (now if self._since is None else self._since) if waits else None
         overloaded = self._since is not None and now - self._since >= self.settings.overload_seconds
         spent = not able or not self.budget.may_bring(now) or (self.worth.room(now) <= 0 and not under_way)
         moves: list[Move] = []
         for _ in range(3):  # Idle → Evaluating → Preloading in one step
-            if self.controller.state is not State.IDLE:
+            if self.controller.state is not State.IDLE or self._held not in _NOT_WORTH_LOOKING:
                 self._look_ahead(now, held, realm)
-            nobody = self.controller.state is State.IDLE and not (self._ahead or len(self.queue))  # to look ahead for
-            moved = self.controller.step(now, self._signals(under_way, overloaded, spent or nobody, stop))
-            if spent or not nobody:
-                self._held = self.controller.held
+            nothing = self._nothing(now)
+            moved = self.controller.step(now, self._signals(under_way, overloaded, spent or nothing, stop))
+            if spent or not nothing:
+                self._held, self._asked, self._asked_of = self.controller.held, now, self.counts.visits
             moves += [Move(one, self._why(one.reason, now)) for one in moved]
             if not moved or self.controller.state is State.IDLE:
                 break
         return moves
+
+    def _nothing(self, now: float) -> bool:
+        """Whether it is Idle and may stay so unasked, for there is nothing to bring. Else there would be two transitions
+        a visit that say so."""
+        if self.controller.state is not State.IDLE or len(self.queue):
+            return False
+        if self._held in _NOT_WORTH_LOOKING:
+            return not self._ahead
+        return now - self._asked < ASK_SECONDS or self.counts.visits == self._asked_of
 
     def _signals(self, under_way: int, overloaded: bool, spent: bool, stop: bool) -> Signals:
         evaluated = self.controller.state is State.EVALUATING
@@ -219,7 +235,9 @@ class Planner:
         return signals
 
     def _why(self, reason: Reason, now: float) -> str:
-        return self.short_of(now) or reason.value if reason is Reason.BUDGET else reason.value
+        if reason is not Reason.BUDGET:
+            return reason.value
+        return (self.short_of(now) or reason.value) if self._able else "off"
 
     def reason(self, now: float) -> str:
         """Why it does nothing; or `misses`, when it does something."""
