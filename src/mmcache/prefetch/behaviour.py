@@ -30,7 +30,7 @@ from mmcache.prefetch.options import BehaviourSettings
 from mmcache.prefetch.planning import Move, Planner, Visit
 from mmcache.prefetch.remembered import Remembered
 from mmcache.prefetch.status import Moved, PrefetchStatus, Publisher, sweep
-from mmcache.prefetch.work import Cancelled, Work, cancelled, speculating
+from mmcache.prefetch.work import Cancelled, Work, cancelled, speculating, speculative
 from mmcache.prefetch.worth import wilson
 from mmcache.visits import Again, session
 
@@ -123,7 +123,7 @@ class BehaviourPrefetch:
         waiting = len(visits)
         if waiting >= self.settings.pending:
             self.lost += 1
-        who = session() or threading.get_ident()
+        who = speculative() or session() or threading.get_ident()
         visits.append((who, key, again if waiting < RECIPES else None, self._clock()))
         if self._sleeping:
             self._wake()
@@ -179,6 +179,9 @@ class BehaviourPrefetch:
                 who, key, again, at = self._visits.popleft()
             except IndexError:
                 break
+            if isinstance(who, Work):  # what is computed speculatively looks things up, too
+                self._planner.demand.looks_for(key)
+                continue
             scope = self._scopes.find(key)
             if scope is None or isinstance(key, VoidKey):
                 continue
@@ -264,6 +267,8 @@ class BehaviourPrefetch:
                 if not self._closed:
                     self._take_in(ended)  # whoever asked for it before it was there
                 self._running.pop(work.task.key, None)
+                if not self._running:
+                    self._planner.demand.done()
                 if not self._closed:
                     self._end(work, outcome, max(0.0, self._clock() - began), ended)
 
@@ -334,6 +339,8 @@ class BehaviourPrefetch:
         if child:
             self._gate = threading.RLock()
             self._running.clear()
+            if self._cache is not None:
+                self._planner.demand.clear()  # who waits in the parent waits there
             if not self._closed:
                 self._finalizer.detach()
                 self._open()

@@ -23,6 +23,7 @@ class Demand:
         """patience: seconds."""
         self._patience = patience
         self._open: OrderedDict[Key, float] = OrderedDict()
+        self._ours: set[Key] = set()
 
     def heard(self, events: Iterable[Event], now: float) -> tuple[int, list[float]]:
         """Take events in, oldest first; misses, and for each wait that is over its seconds, at least.
@@ -32,7 +33,7 @@ class Demand:
         misses, waits = 0, []
         for event in events:
             if isinstance(event, Missed):
-                if event.reason is not MissReason.BYPASSED:
+                if event.reason is not MissReason.BYPASSED and event.key not in self._ours:
                     misses += 1
                     self._open.setdefault(event.key, now)
                     if len(self._open) > MOST:
@@ -51,6 +52,17 @@ class Demand:
                 break
             del self._open[key]
         return len(self._open) - (besides in self._open)
+
+    def looks_for(self, key: Key) -> None:
+        """Speculative work itself looks for `key`: nobody waits for that. Said before its miss is heard, or at once
+        after."""
+        if len(self._ours) < MOST:
+            self._ours.add(key)
+        self._open.pop(key, None)
+
+    def done(self) -> None:
+        """No speculative work is under way."""
+        self._ours.clear()
 
     def clear(self) -> None:
         """Nobody waits."""

@@ -207,8 +207,8 @@ class Planner:
         return moves
 
     def _nothing(self, now: float) -> bool:
-        """Whether it is Idle and may stay so unasked, for there is nothing to bring. Else there would be two transitions
-        a visit that say so."""
+        """Whether it is Idle and may stay so unasked, for there is nothing to bring: else two transitions a visit would
+        say so."""
         if self.controller.state is not State.IDLE or len(self.queue):
             return False
         if self._held in _NOT_WORTH_LOOKING:

@@ -67,6 +67,10 @@ def speculating(work: Work) -> Iterator[None]:
         _under_way.reset(token)
 
 
+speculative = _under_way.get
+"""The work that the running code is done for; None: somebody waits for it."""
+
+
 def cancelled() -> bool:
     """Whether the running computation is speculative, and a real request needs the machine: then raise `Cancelled`.
 
