@@ -16,6 +16,7 @@ from mmcache.cli import (
     dashboard,
     demo,
     drift,
+    hot,
     lab,
     learn,
     look,
@@ -28,6 +29,7 @@ from mmcache.cli import (
     sync,
     top,
     trace,
+    warm,
 )
 from mmcache.cli.output import Exit, complain
 from mmcache.model.errors import MMCacheError
@@ -59,6 +61,7 @@ def build() -> App:
         app.command(command)
     app.command(advise.advise)
     app.command(snapshots.app)
+    app.command(warm.warm)
     app.command(semantic.app)
     app.command(drift.app)
     app.command(prefetch.app)
@@ -69,6 +72,7 @@ def build() -> App:
     app.command(dashboard.dashboard)
     app.command(trace.trace)
     app.command(top.top)
+    app.command(hot.hot)
     app.command(lab.app)
     app.command(lab.bench)
     app.register_install_completion_command(add_to_startup=False)
