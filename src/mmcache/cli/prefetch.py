@@ -49,12 +49,12 @@ def _view(root: str, found: list[Published]) -> RenderableType:
 
 def _process(one: Published) -> list[RenderableType]:
     now = one.status
-    if now.share_used is None:
-        used = f"{now.used} of {now.used + now.wasted}"
-    else:
-        share = f"{now.share_used:.0%} of the last ({now.share_low:.0%} to {now.share_high:.0%})"
-        used = f"{now.used} of {now.used + now.wasted}, {share}"
+    used = f"{now.used} of {now.used + now.wasted}"
+    if now.share_used is not None:
+        used += f", {now.share_used:.0%} ({now.share_low:.0%} to {now.share_high:.0%})"
     trust = f"{now.trust}, {now.paused_seconds:.0f} s left" if now.paused_seconds else now.trust
+    if now.share_foreseen is not None:
+        trust += f"; {now.share_foreseen:.0%} of the last were used by whom they were brought for"
     lines = {
         "state": f"{now.state} ({now.reason}) since {_when(now.since)}",
         "does it pay": trust,

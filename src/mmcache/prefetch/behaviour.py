@@ -186,13 +186,14 @@ class BehaviourPrefetch:
             if scope is None or isinstance(key, VoidKey):
                 continue
             visits += 1
-            if (work := self._running.get(key)) is not None and not work.joined:
-                work.joined = True
+            realm = (scope.tenant, scope.namespace)
+            if (work := self._running.get(key)) is not None:
+                work.joined.append((realm, who))
                 raised(work)
             if again is not None:
                 with suppress(Exception):  # another's object may say anything of its size
                     self._remembered.add(key, again)
-            self._planner.visited(Visit((scope.tenant, scope.namespace), who, key, at), now)
+            self._planner.visited(Visit(realm, who, key, at), now)
         self._planner.hits(visits - misses)
         if visits:
             self._busy_at = time.monotonic()
@@ -297,7 +298,8 @@ class BehaviourPrefetch:
                 raise SettingsError("this prefetcher has no cache yet: Cache(prefetch=…) starts it")
             now, planner = self._clock(), self._planner
             counts, worth = planner.counts, planner.worth
-            low, high = wilson(worth.used, worth.settled)
+            settled = counts.used + counts.wasted
+            low, high = wilson(counts.used, settled)
             bytes_left, computations_left = planner.budget.left(now)
             return PrefetchStatus(
                 state="stopped" if self._closed else planner.controller.state.value,
@@ -307,7 +309,8 @@ class BehaviourPrefetch:
                 remembered=len(self._remembered), remembered_bytes=self._remembered.bytes,
                 visits=counts.visits, lost=self.lost, promoted=counts.promoted, computed=counts.computed,
                 failed=counts.failed, cancelled=counts.cancelled, used=counts.used, wasted=counts.wasted,
-                share_used=worth.share, share_low=low, share_high=high, bytes=counts.bytes,
+                share_used=counts.used / settled if settled else None, share_low=low, share_high=high,
+                share_foreseen=worth.share, bytes=counts.bytes,
                 seconds_saved=counts.seconds_saved, seconds_spent=counts.seconds_spent,
                 bytes_left=bytes_left, computations_left=computations_left, queued=len(planner.queue),
                 under_way=len(self._running), pauses=counts.pauses, last_failure=counts.last_failure,

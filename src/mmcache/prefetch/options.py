@@ -16,6 +16,8 @@ class BehaviourSettings:
     """What is computed for hop i stays for this · 2^i seconds, or as long as its encoder says, whichever is shorter."""
     hops: int = 3
     """Steps that are looked ahead."""
+    lookback: int = 2
+    """A key counts as following the last so many that its visitor looked for."""
     width: int = 4
     """Blocks that one visit may ask for, at most."""
     bytes_per_second: float = 8 * 2**20
@@ -91,8 +93,8 @@ class BehaviourSettings:
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise SettingsError(f"prefetch: {name} is a finite number, 0 or more, not {getattr(self, name)!r}")
         counts = (
-            "hops", "width", "concurrent", "first_sample", "sample", "window", "sessions", "nodes", "edges", "queue",
-            "tries", "pending",
+            "hops", "lookback", "width", "concurrent", "first_sample", "sample", "window", "sessions", "nodes", "edges",
+            "queue", "tries", "pending",
         )  # fmt: skip
         for name in counts:
             if getattr(self, name) < 1:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from mmcache.model.key import Key
+from mmcache.prefetch.work import MOST_SESSIONS as MOST_EXPECTED
 from mmcache.prefetch.worth import Block
 
 LEAST_SECONDS = 10.0
@@ -24,11 +25,17 @@ class Brought:
 
     block: Block
     unlikely: float
-    """From when on it will hardly be asked for."""
+    """From when on it will hardly be asked for; before it is held, when it was brought."""
     deadline: float
     cost: float
     """Seconds that computing it took."""
     computed: bool
+    sessions: set[Hashable]
+    """Who is expected to ask for it."""
+    asked: bool = False
+    """Somebody did, whoever it was."""
+    given_up: bool = False
+    """It was counted as wasted."""
 
 
 class Outstanding:
@@ -57,22 +64,29 @@ class Outstanding:
         """What is known of `key`."""
         return self._held.get(key)
 
-    def add(self, key: Key, block: Block, now: float, *, hop: int, ttl: float, cost: float, computed: bool) -> None:
-        """It was brought, and stays for `ttl` seconds."""
-        horizon = min(ttl, max(LEAST_SECONDS, self._gaps * self._mean * max(1, hop)))
-        self._held[key] = Brought(block, now + horizon, now + ttl, cost, computed)
+    def add(self, key: Key, one: Brought, hop: int) -> None:
+        """It was brought; `one.unlikely` says when: it is moved to where it is unlikely."""
+        horizon = max(LEAST_SECONDS, self._gaps * self._mean * max(1, hop))
+        one.unlikely = min(one.deadline, one.unlikely + horizon)
+        self._held[key] = one
         self._held.move_to_end(key)
+
+    def expect(self, key: Key, session: Hashable) -> None:
+        """Another session is expected to ask for it, too."""
+        found = self._held.get(key)
+        if found is not None and len(found.sessions) < MOST_EXPECTED:
+            found.sessions.add(session)
 
     def forget(self, key: Key) -> None:
         """It is clear what became of it."""
         self._held.pop(key, None)
 
-    def unlikely(self, now: float) -> list[Key]:
+    def unlikely(self, now: float) -> list[Brought]:
         """Those not settled that will hardly be asked for now; and the oldest where there are too many."""
         surplus = max(0, len(self._held) - self._most)
         return [
-            key
-            for place, (key, one) in enumerate(self._held.items())
+            one
+            for place, one in enumerate(self._held.values())
             if one.block.used is None and (one.unlikely <= now or place < surplus)
         ]
 

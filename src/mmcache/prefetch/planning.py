@@ -19,7 +19,7 @@ from mmcache.prefetch.controller import Controller, ControllerSettings, Reason, 
 from mmcache.prefetch.demand import Demand
 from mmcache.prefetch.graph import BehaviourGraph, Candidate, GraphSettings
 from mmcache.prefetch.options import BehaviourSettings
-from mmcache.prefetch.outstanding import Outstanding
+from mmcache.prefetch.outstanding import Brought, Outstanding
 from mmcache.prefetch.sessions import Sessions
 from mmcache.prefetch.work import Queue, Retries, Task
 from mmcache.prefetch.worth import Trust, Worth, WorthSettings
@@ -77,7 +77,7 @@ class Planner:
     def __init__(self, settings: BehaviourSettings, *, lower: bool) -> None:
         """lower: whether there are tiers below memory, in which what memory evicts can still be found."""
         self.settings, s = settings, settings
-        self.sessions: Sessions[Key] = Sessions(s.session_gap_seconds, s.sessions)
+        self.sessions: Sessions[Key] = Sessions(s.session_gap_seconds, s.sessions, s.lookback)
         self.graph: BehaviourGraph[Key] = BehaviourGraph(
             GraphSettings(half_life=s.half_life_seconds, most_nodes=s.nodes, most_edges=s.edges, floor=s.least_use)
         )
@@ -128,16 +128,15 @@ class Planner:
             isinstance(event, Evicted) and (event.tier != "memory" or (self._lower and found.computed))
         ):
             return
-        self._settle(event.key, False, now)
+        self._given_up(found, now)
+        self.outstanding.forget(event.key)
 
     def visited(self, visit: Visit, now: float) -> None:
         """Take a visit in."""
         self.counts.visits += 1
         self.queue.drop(visit.key)
-        found = self.outstanding.find(visit.key)
-        if found is not None:
-            self._settle(visit.key, True, now)
         session = (visit.realm, visit.session)
+        self._asked_for(visit.key, session, now)
         self.outstanding.gap(session, visit.at)
         earlier = self.sessions.visit(session, visit.key, visit.at)
         if earlier is None:
@@ -152,24 +151,34 @@ class Planner:
         """So many lookups needed no computation."""
         self._lately.extend([0.0] * min(count, MOST_HITS))
 
-    def _settle(self, key: Key, used: bool, now: float) -> None:
+    def _asked_for(self, key: Key, session: Hashable, now: float) -> None:
+        """Of what was brought, by whomever it was expected, and by anybody."""
         found = self.outstanding.find(key)
-        assert found is not None
-        late = found.block.used is False
-        if self.worth.settle(found.block, used, now):
-            self._fell = 0.0 if self.worth.share is None else self.worth.share
-            self.counts.pauses += 1
-            self.queue.clear()
-        if used:
+        if found is None:
+            return
+        if not found.asked:
+            found.asked = True
             self.counts.used += 1
-            self.counts.wasted -= late
+            self.counts.wasted -= found.given_up
             self.counts.seconds_saved += found.cost
             # Without us it would have missed. Were it a hit to the controller, that would stop as soon as it helps.
             self._misses += 1
             self._lately.append(found.cost)
+        if session in found.sessions:
+            self._settle(found, True, now)
             self.outstanding.forget(key)
-        elif not late:
+
+    def _given_up(self, found: Brought, now: float) -> None:
+        if not (found.asked or found.given_up):
+            found.given_up = True
             self.counts.wasted += 1
+        self._settle(found, False, now)
+
+    def _settle(self, found: Brought, used: bool, now: float) -> None:
+        if self.worth.settle(found.block, used, now):
+            self._fell = 0.0 if self.worth.share is None else self.worth.share
+            self.counts.pauses += 1
+            self.queue.clear()
 
     # What to do -----------------------------------------------------------------------------------------------------
 
@@ -185,8 +194,8 @@ class Planner:
     ) -> list[Move]:
         """Let time pass; transitions, oldest first. under_way: tasks. held: whether memory holds a block.
         realm: whose a key is. able: whether the cache would take anything."""
-        for key in self.outstanding.unlikely(now):
-            self._settle(key, False, now)
+        for one in self.outstanding.unlikely(now):
+            self._given_up(one, now)
         self.outstanding.expire(now)
         self._able = able
         waits = self.demand.waiting(now) > 0
@@ -258,8 +267,13 @@ class Planner:
             for found in self._candidates(self.sessions.recent(session, now), now):
                 # What one realm's sessions look for is never brought for another's: sessions are kept apart, so no
                 # path leads there. Asked all the same.
-                if realm(found.node) == visit.realm and not held(found.node) and self.retries.may(found.node, now):
-                    self.queue.offer(Task(found.node, found.hop, found.probability, visit.at, now))
+                if realm(found.node) != visit.realm:
+                    continue
+                if held(found.node):
+                    self.outstanding.expect(found.node, session)
+                elif self.retries.may(found.node, now):
+                    who = frozenset([session])
+                    self.queue.offer(Task(found.node, found.hop, found.probability, visit.at, now, who))
 
     def _candidates(self, recent: Sequence[Key], now: float) -> Iterable[Candidate[Key]]:
         return self.graph.candidates(recent, now, hops=self.settings.hops, most=self.settings.width)
@@ -286,8 +300,10 @@ class Planner:
 
     # How it went ----------------------------------------------------------------------------------------------------
 
-    def brought(self, task: Task, size: int, *, cost: float, computed: bool, joined: bool, now: float) -> None:
-        """It is in memory. cost: seconds of computing. joined: it was asked for meanwhile."""
+    def brought(
+        self, task: Task, size: int, *, cost: float, computed: bool, now: float, joined: Sequence[Hashable] = ()
+    ) -> None:
+        """It is in memory. cost: seconds of computing. joined: sessions that asked for it meanwhile."""
         counts = self.counts
         counts.promoted += not computed
         counts.computed += computed
@@ -296,12 +312,12 @@ class Planner:
         self.budget.brought(size, now)
         self.retries.succeeded(task.key)
         self._loaded += 1
-        ttl = self.ttl(task)
-        if (before := self.outstanding.find(task.key)) is not None and before.block.used is None:
-            self._settle(task.key, False, now)  # it went and nobody said so
-        self.outstanding.add(task.key, self.worth.brought(), now, hop=task.hop, ttl=ttl, cost=cost, computed=computed)
-        if joined:
-            self._settle(task.key, True, now)
+        if (before := self.outstanding.find(task.key)) is not None:
+            self._given_up(before, now)  # it went, and nobody said so
+        block, deadline = self.worth.brought(), now + self.ttl(task)
+        self.outstanding.add(task.key, Brought(block, now, deadline, cost, computed, set(task.sessions)), task.hop)
+        for session in joined:
+            self._asked_for(task.key, session, now)
 
     def strayed(self, size: int, cost: float, now: float) -> None:
         """Something was brought, but under another key: wasted, as far as anybody knows."""

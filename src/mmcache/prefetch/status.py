@@ -62,14 +62,17 @@ class PrefetchStatus(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     cancelled: int
     used: int
-    """Of what was brought: asked for."""
+    """Of what was brought: asked for, by anybody."""
     wasted: int
     """Of what was brought: not asked for in time. The rest is not known yet."""
     share_used: float | None
-    """Of the last settled ones; None: nothing is settled yet."""
+    """Of what is used or wasted; None: nothing is yet."""
     share_low: float
     """Wilson's interval of that, 95 %."""
     share_high: float
+    share_foreseen: float | None
+    """Of the last that were settled, those that were asked for by whom they were brought for: by this it is judged
+    whether it pays. What is brought at random is used, too, where there are few keys."""
     bytes: int
     seconds_saved: float
     """Of computing, that those who asked did not wait for."""

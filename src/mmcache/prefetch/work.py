@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from mmcache.model.key import Key
+
+MOST_SESSIONS = 16
+"""Of those that are expected to ask for one block; more are not counted."""
 
 
 class Cancelled(BaseException):
@@ -31,6 +34,8 @@ class Task:
     """When the visit was made that it follows from."""
     due: float
     """Not before."""
+    sessions: frozenset[Hashable] = frozenset()
+    """Who is expected to ask for it."""
     stopped: int = 0
     """How often it was begun and cancelled."""
 
@@ -44,8 +49,8 @@ class Work:
     """Whether it should stop."""
     ttl: float
     """Seconds that what is computed stays."""
-    joined: bool = False
-    """A real request waits for it: it must not stop."""
+    joined: list[Hashable] = field(default_factory=list)
+    """Sessions that wait for it: it must not stop."""
     thread: int = 0
     """Native id of the thread that it runs in, while that is lowered."""
     niceness: int = 0
@@ -101,6 +106,7 @@ class Queue:
             task = replace(
                 task, hop=min(task.hop, known.hop), probability=max(task.probability, known.probability),
                 since=max(task.since, known.since), due=max(task.due, known.due), stopped=known.stopped,
+                sessions=task.sessions | known.sessions if len(known.sessions) < MOST_SESSIONS else known.sessions,
             )  # fmt: skip
         self._tasks[task.key] = task
         if len(self._tasks) > self._most:
