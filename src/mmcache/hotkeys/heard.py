@@ -176,6 +176,8 @@ def _in_order(events: Sequence[Event], memory: str) -> list[Use]:
                 uses.append(Use(key, ""))
             case NearHit(_, stored, tier) if tier != memory:
                 uses.append(Use(stored, ""))
+            case Stored():
+                pass
             case _:
                 continue
         missed = 0

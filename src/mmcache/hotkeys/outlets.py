@@ -28,7 +28,15 @@ DEAD_SECONDS = 30.0
 """The same where its process is not to be seen here: it may be another container's."""
 _PATIENCE_SECONDS = 5.0
 
-_numbers = itertools.count()
+_numbers, _process = itertools.count(), os.getpid()
+
+
+def _number() -> int:
+    """Which of this process's files."""
+    global _numbers, _process
+    if _process != os.getpid():
+        _numbers, _process = itertools.count(), os.getpid()
+    return next(_numbers)
 
 
 def instance_id() -> str:
@@ -41,7 +49,7 @@ class HotFile:
     counted: it is only news."""
 
     def __init__(self, root: Path) -> None:
-        number = next(_numbers)
+        number = _number()
         self.path = root / FOLDER / f"hot-{os.getpid()}{f'-{number}' if number else ''}.json"
         self._owner, self._closed = os.getpid(), False
         self.failed = 0
