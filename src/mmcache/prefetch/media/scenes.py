@@ -35,7 +35,7 @@ class SceneOptions:
     """Share of the cells (0…1) that must differ; a short line of a slide covers 1 %."""
     changed_level: int = 16
     """Grey levels by which a cell differs from the kept frame's."""
-    moving_level: int = 4
+    moving_level: int = 6
     """Grey levels by which a cell differs from the frame before: above, the picture has not come to rest."""
     settled_ms: int = 120
     """A picture that is shown for so long is at rest."""

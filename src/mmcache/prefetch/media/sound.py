@@ -22,8 +22,8 @@ RATE = 16_000
 """Samples a second."""
 LARGEST_SLIP = RATE // 20
 """Samples by which a track may be off its timestamps before silence is put in, or samples left out: 50 ms."""
-WINDOW_SECONDS = 300
-"""Sound that is listened to at a time."""
+WINDOW = 300 * RATE
+"""Samples that are listened to at a time; whole milliseconds."""
 LONGEST_SILENCE = 6 * 3600 * RATE
 """A timestamp that is further ahead is taken for damage."""
 UNFINISHED_MS = 300
@@ -59,7 +59,7 @@ def segments(path: Path, listen: Listen, faults: Faults, most_seconds: float = 6
     `listen` raises."""
     held: list[Mono] = []
     length = first = 0  # samples held; the sample that they begin with
-    window, began = WINDOW_SECONDS * RATE, perf_counter()
+    window, began = WINDOW, perf_counter()
     with opened(path) as container:
         pieces = _pieces(container, faults, round(most_seconds * RATE))
         ended = False
