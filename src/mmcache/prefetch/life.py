@@ -53,6 +53,7 @@ class Life:
 
     def hand(self, doer: Doer, work: Work, most: int) -> None:
         """Have `work` done in one of at most `most` threads."""
+        self._working = [thread for thread in self._working if thread.is_alive()]  # a model may have ended one
         if len(self._working) < most:
             thread = threading.Thread(
                 target=_work, args=(self._inbox, self._stop), name="mmcache-prefetch-work", daemon=True

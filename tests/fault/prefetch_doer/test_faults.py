@@ -1,0 +1,304 @@
+"""What a prefetcher survives: models that raise, a cache that closes, forks, kills, and folders full of nonsense."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from mmcache import Cache, visit
+from mmcache.cli import main
+from mmcache.cli.output import Exit
+from mmcache.model.event import Failed, Prefetched
+from mmcache.prefetch import Cancelled
+from mmcache.prefetch.behaviour import BehaviourPrefetch, BehaviourSettings
+from mmcache.prefetch.status import FOLDER, MOST_BYTES, Publisher, seen, sweep
+from mmcache.testing.clock import FakeClock
+
+PATIENT = 60.0
+PAGES = [f"page {number}" for number in range(5)]
+EAGER = BehaviourSettings(
+    latency_seconds=0.0, misses_a_minute=1.0, computations_per_second=1000.0, stale_seconds=600.0, lookback=1, hops=1
+)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    waited = threading.Event()
+    for _ in range(int(PATIENT * 200)):
+        if condition():
+            return
+        waited.wait(0.005)
+    raise AssertionError("it never happened")
+
+
+def vector(text: str) -> Any:
+    return np.full(50, len(text), np.float32)
+
+
+def speculative() -> bool:
+    return threading.current_thread().name == "mmcache-prefetch-work"
+
+
+def learn(cache: Cache, encode: Any, times: int = 3) -> None:
+    for number in range(times):
+        with visit(f"before {number}"):
+            for page in PAGES:
+                encode(page)
+    prefetch = cache.prefetcher
+    assert isinstance(prefetch, BehaviourPrefetch)
+    wait_until(lambda: not (prefetch._visits or prefetch.status().queued or prefetch.status().under_way))
+    cache.invalidate([encode.key(page) for page in PAGES])
+
+
+def walking(clock: FakeClock, cache: Cache, encode: Any, name: str) -> None:
+    prefetch = cache.prefetcher
+    assert isinstance(prefetch, BehaviourPrefetch)
+    for page in PAGES:
+        with visit(name):
+            encode(page)
+        for _ in range(5):
+            prefetch.pump()
+        clock.advance(3.0)
+
+
+@pytest.mark.parametrize("error", [ValueError("secret contents"), MemoryError(), StopIteration(), Cancelled()])
+def test_a_model_that_raises_is_tried_again_later_and_then_left_alone(error: BaseException) -> None:
+    clock, broken = FakeClock(), [True]
+    prefetch = BehaviourPrefetch(BehaviourSettings(latency_seconds=0.0), threaded=False)
+    with Cache(prefetch=prefetch, clock=clock) as cache:
+        real = [True]
+
+        def model(text: str) -> Any:
+            if broken[0] and not real[0]:
+                raise error
+            return vector(text)
+
+        encode = cache.wrap(model, modality="text", signature="1", guard=False)
+        keys = [encode.key(page) for page in PAGES]
+        for number in range(4):
+            walking(clock, cache, encode, f"before {number}")
+            cache.invalidate(keys)
+        real[0] = False
+        with visit("new"):
+            broken[0] = False
+            encode(PAGES[0])
+            broken[0] = True
+        before = prefetch.status()
+        for _ in range(200):
+            prefetch.pump()
+            clock.advance(0.1)
+        after = prefetch.status()
+        tried = after.failed + after.cancelled - before.failed - before.cancelled
+        assert 1 <= tried <= 4 * prefetch.settings.tries
+        assert after.computed == before.computed
+        assert after.last_failure == ("" if isinstance(error, Cancelled) else _name(error))
+        assert "secret" not in msgspec.json.encode(after).decode()
+        broken[0] = False
+        with visit("new"):
+            assert np.array_equal(encode(PAGES[1]), vector(PAGES[1]))
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__
+
+
+def test_several_failures_running_stop_it_for_a_while() -> None:
+    clock, broken = FakeClock(), [False]
+    prefetch = BehaviourPrefetch(BehaviourSettings(latency_seconds=0.0, width=4, lookback=4, hops=1), threaded=False)
+    with Cache(prefetch=prefetch, clock=clock) as cache:
+
+        def model(text: str) -> Any:
+            if broken[0]:
+                raise OSError("the machine is on fire")
+            return vector(text)
+
+        encode = cache.wrap(model, modality="text", signature="1", guard=False)
+        for number in range(4):
+            walking(clock, cache, encode, f"before {number}")
+            cache.invalidate([encode.key(page) for page in PAGES])
+        with visit("new"):
+            encode(PAGES[0])
+        broken[0] = True
+        for _ in range(20):
+            prefetch.pump()
+        status = prefetch.status()
+        assert (status.state, status.reason) == ("idle", "failures")
+        failed = status.failed
+        clock.advance(20.0)
+        prefetch.pump()
+        assert prefetch.status().failed == failed
+
+
+def test_a_cache_that_closes_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    entered, release = threading.Event(), threading.Event()
+    prefetch = BehaviourPrefetch(EAGER)
+    cache = Cache(prefetch=prefetch)
+    held = [False]
+
+    def model(text: str) -> Any:
+        if held[0] and speculative():
+            entered.set()
+            assert release.wait(PATIENT)
+        return vector(text)
+
+    encode = cache.wrap(model, modality="text", signature="1", guard=False)
+    try:
+        learn(cache, encode)
+        held[0] = True
+        with visit("new"):
+            encode(PAGES[0])
+        assert entered.wait(PATIENT)
+        cache.close()
+        told = len([event for event in cache.events.recent() if isinstance(event, Prefetched)])
+    finally:
+        release.set()
+    wait_until(lambda: not any(thread.name == "mmcache-prefetch-work" for thread in threading.enumerate()))
+    assert raised == []
+    assert len([event for event in cache.events.recent() if isinstance(event, Prefetched)]) == told
+    assert prefetch.status().state == "stopped"
+    assert prefetch.pump() == 0
+
+
+def test_a_failure_of_its_own_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefetch = BehaviourPrefetch(EAGER)
+    with Cache(prefetch=prefetch) as cache:
+        encode = cache.wrap(vector, modality="text", signature="1", guard=False)
+
+        def broken(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError("secret contents")
+
+        monkeypatch.setattr(prefetch._planner, "visited", broken)
+        for page in PAGES:
+            assert np.array_equal(encode(page), vector(page))
+        wait_until(lambda: any(isinstance(event, Failed) for event in cache.events.recent()))
+        told = next(event for event in cache.events.recent() if isinstance(event, Failed))
+        assert told.where == "prefetch"
+        assert "ZeroDivisionError" in told.detail
+        assert "secret" not in told.detail
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
+    prefetch = BehaviourPrefetch(EAGER)
+    with Cache(tmp_path, prefetch=prefetch) as cache:
+        encode = cache.wrap(vector, modality="text", signature="1", guard=False)
+        learn(cache, encode)
+        edges = prefetch.status().edges
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(int(2 * PATIENT))
+                with visit("new"):
+                    encode(PAGES[0])
+                wait_until(lambda: cache.peek(encode.key(PAGES[1])) is not None)
+                wait_until(lambda: [one.pid for one in seen(tmp_path)].count(os.getpid()) == 1)
+                cache.close()
+                code = 0 if prefetch.status().edges == edges else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with visit("parent"):
+            encode(PAGES[0])
+        wait_until(lambda: [one.pid for one in seen(tmp_path)] == [os.getpid()])
+        cache.invalidate([encode.key(page) for page in PAGES])
+        with visit("parent"):
+            encode(PAGES[2])
+        wait_until(lambda: cache.peek(encode.key(PAGES[3])) is not None)
+
+
+PROGRAM = """
+import sys, time
+from mmcache import Cache, visit
+from mmcache.prefetch.behaviour import BehaviourPrefetch
+cache = Cache(sys.argv[1], prefetch="behaviour")
+encode = cache.wrap(lambda text: [1.0], modality="text", signature="1", guard=False)
+with visit("somebody's name"):
+    encode("somebody's secret")
+while True:
+    print("on", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_the_status_of_who_was_killed_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        wait_until(lambda: len(seen(tmp_path)) == 1)
+        files = list((tmp_path / FOLDER).glob("*.json"))
+        assert [path.stat().st_mode & 0o777 for path in files] == [0o600]
+        assert (tmp_path / FOLDER).stat().st_mode & 0o777 == 0o700
+        wait_until(lambda: bool(seen(tmp_path)) and seen(tmp_path)[0].status.visits == 1)
+        text = files[0].read_text()
+        assert "secret" not in text
+        assert "somebody" not in text
+        assert main(["prefetch", "status", "--root", str(tmp_path)]) == Exit.DONE
+        assert f"process {process.pid}" in capsys.readouterr().out
+        assert main(["prefetch", "status", "--root", str(tmp_path), "--json"]) == Exit.DONE
+        (shown,) = json.loads(capsys.readouterr().out)
+        assert shown["pid"] == process.pid
+        assert shown["status"]["visits"] == 1
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    assert seen(tmp_path) == []
+    assert main(["prefetch", "status", "--root", str(tmp_path)]) == Exit.NO
+    assert "no process prefetches" in capsys.readouterr().err
+    with Cache(tmp_path, prefetch="behaviour"):
+        assert list((tmp_path / FOLDER).glob("*.json")) == []  # swept
+    assert main(["prefetch", "status", "--root", str(tmp_path / "mistyped")]) == Exit.FAILED
+
+
+def test_nonsense_in_the_folder_is_neither_shown_nor_believed(tmp_path: Path) -> None:
+    with Cache(tmp_path, prefetch=BehaviourPrefetch(threaded=False)) as cache:
+        prefetch = cache.prefetcher
+        assert isinstance(prefetch, BehaviourPrefetch)
+        prefetch.pump()
+        (mine,) = seen(tmp_path)
+        folder = tmp_path / FOLDER
+        (folder / "1.json").write_text("{")
+        (folder / "2.json").write_bytes(b"\xff" * 10)
+        (folder / "3.json").write_bytes(b" " * (MOST_BYTES + 1))
+        (folder / "4.json").mkdir()
+        lies: list[dict[str, Any]] = [
+            {"pid": 0}, {"pid": -1}, {"pid": 2**60}, {"started": "1"}, {"host": "elsewhere", "at": 5.0}
+        ]  # fmt: skip
+        for number, change in enumerate(lies, 5):
+            (folder / f"{number}.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(mine, **change)))
+        assert [one.pid for one in seen(tmp_path)] == [os.getpid()]
+        fresh = msgspec.structs.replace(mine, host="elsewhere", at=time.time())
+        (folder / "9.json").write_bytes(msgspec.json.encode(fresh))
+        assert {one.host for one in seen(tmp_path)} == {mine.host, "elsewhere"}
+        sweep(tmp_path)
+        assert len(seen(tmp_path)) == 2
+        assert not (folder / "5.json").exists()
+    assert [one.host for one in seen(tmp_path)] == ["elsewhere"]
+
+
+def test_a_folder_that_cannot_be_written_to_costs_the_status_only(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("a file, where a folder is to be")
+    prefetch = BehaviourPrefetch(threaded=False)
+    with Cache(tmp_path, prefetch=prefetch) as cache:
+        encode = cache.wrap(vector, modality="text", signature="1", guard=False)
+        encode("one")
+        prefetch.pump()
+        assert prefetch.status().visits == 1
+        assert not Publisher(tmp_path, 7).publish(prefetch.status())
+    assert seen(tmp_path) == []
