@@ -101,6 +101,27 @@ class MovesMachine(RuleBasedStateMachine):
         self.mover._next_plan = 0  # plans whenever it has nothing queued
         assert self.mover.tick(pages).copied <= max(2, pages)
 
+    @precondition(lambda self: any(page_list.rows for page_list, _ in self.held.values()))
+    @rule(data=st.data(), to=st.integers(0, PAGES - 1), exchange=st.booleans())
+    def move(self, data: st.DataObject, to: int, exchange: bool) -> None:
+        names = sorted(name for name, (page_list, _) in self.held.items() if page_list.rows)
+        page_list = self.held[data.draw(st.sampled_from(names))][0]
+        there = [(one, one.pages.index(to)) for one, _ in self.held.values() if to in one.pages]
+        at = data.draw(st.integers(0, len(page_list.pages) - 1))
+        source, held = page_list.pages[at], {page for _, pages, _ in self.leases for page in pages}
+        occupant = there[0] if there and exchange else None
+        done = self.arena.move(page_list, at, to, occupant)
+        if held & {source, to} or len(there) > 1:
+            assert done == 0
+        elif (
+            source != to and not there and [one for one, _ in self.held.values() if source in one.pages] == [page_list]
+        ):
+            assert done == 1
+            self.mover = Mover(self.arena, self.mover.together, price=PRICE)  # which nobody told of it
+            for name, (one, _) in self.held.items():
+                self.mover.add(name, one)
+        assert page_list.pages[at] == (to if done else source)
+
     @invariant()
     def leased_pages_hold_what_they_held(self) -> None:
         for _, pages, seen in self.leases:
