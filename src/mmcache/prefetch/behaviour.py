@@ -162,6 +162,7 @@ class BehaviourPrefetch:
 
     def turn(self) -> float:
         """`pump`, whatever happens; seconds until the next time."""
+        began = time.thread_time()
         try:
             if self.pump() or self._running or self._visits:
                 self._busy_at = time.monotonic()
@@ -169,7 +170,8 @@ class BehaviourPrefetch:
             self._emit(Failed("prefetch", f"looking ahead failed: {type(error).__name__}"))
             return QUIET_SECONDS
         quiet = time.monotonic() - self._busy_at > QUIET_SECONDS
-        return max(QUIET_TICK, self.settings.tick_seconds) if quiet else self.settings.tick_seconds
+        rest = (time.thread_time() - began) * (1.0 / self.settings.core_share - 1.0)
+        return max(QUIET_TICK if quiet else 0.0, self.settings.tick_seconds, rest)
 
     def _take_in(self, now: float) -> None:
         """Events first: what was evicted before it was asked for was not used."""

@@ -74,6 +74,9 @@ class BehaviourSettings:
     """Niceness of the threads that compute, where the system lets it be raised again; 0 = as usual."""
     tick_seconds: float = 0.02
     """How often the thread looks what there is to do, while there are visits."""
+    core_share: float = 0.1
+    """Of a core, that looking at visits may take at most (computing not counted). It takes some 10 µs a visit; where
+    there are more, some are lost."""
     pending: int = 4096
     """Visits that wait to be looked at, at most; over that the oldest are lost, and counted."""
     seed: int = 0
@@ -99,7 +102,7 @@ class BehaviourSettings:
         for name in counts:
             if getattr(self, name) < 1:
                 raise SettingsError(f"prefetch: {name} counts from 1, not {getattr(self, name)!r}")
-        if not 0 < self.least_use < 1:
-            raise SettingsError(f"prefetch: least_use is a share between 0 and 1, not {self.least_use!r}")
+        if not (0 < self.least_use < 1 and 0 < self.core_share <= 1):
+            raise SettingsError("prefetch: least_use and core_share are shares between 0 and 1")
         if self.remembered_bytes < 0 or not 0 <= self.nice <= 19 or self.first_sample > self.window:
             raise SettingsError("prefetch: remembered_bytes is 0 or more, nice 0 to 19, and first_sample ≤ window")
