@@ -61,6 +61,14 @@ def test_int4_keeps_its_bound(demo: dict[str, Any]) -> None:
     assert demo["int4"]["computed_again"] == 0
 
 
+def test_what_a_prefetcher_brought_is_what_would_have_been_computed(demo: dict[str, Any]) -> None:
+    visits = demo["visits"]
+    assert visits["unequal_outputs"] == 0
+    assert visits["without"]["lookups"] == visits["foreseen"]["lookups"] > 0
+    assert 0 <= visits["foreseen"]["warm"] <= visits["foreseen"]["lookups"]
+    assert 0 <= visits["used"] <= visits["brought"] + visits["brought_before"]
+
+
 def test_report_and_json_are_written(demo: dict[str, Any], place: Path) -> None:
     report = place / "demo-report"
     assert json.loads((report / "demo.json").read_text()) == demo

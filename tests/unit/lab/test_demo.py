@@ -13,14 +13,15 @@ from PIL import Image
 from rich.console import Console
 
 from mmcache.lab.demo import run
-from mmcache.lab.demo.manifest import Ask, Manifest
+from mmcache.lab.demo.foresight import steps
+from mmcache.lab.demo.manifest import Ask, Manifest, Walks
 from mmcache.lab.demo.outcome import Outcome
 from mmcache.lab.demo.passes import Passes
-from mmcache.lab.demo.records import Lossy, Pass, Record, load_pass, save
+from mmcache.lab.demo.records import Lossy, Pass, Record, Step, Visited, load_pass, load_visited, save
 from mmcache.lab.demo.report import figure, html, size, table, time
 from mmcache.lab.demo.screen import screen
 from mmcache.lab.demo.stream import OWN_TEXTS, lay
-from mmcache.lab.demo.svg import Part, bars, distribution, running_total
+from mmcache.lab.demo.svg import Part, bars, distribution, running_total, stacked
 from mmcache.model.errors import SettingsError
 
 ASKS = (
@@ -45,6 +46,76 @@ def outcome() -> Outcome:
     restarted = Pass(records((0, 0, 0, 0)), 0.0, 0.0, 0.01, 0.0, 10_000, 7, 0)
     lossy = Lossy(2, 8000, 1000, 0.1, 0.9, 0.99, 0)
     return Outcome(Manifest(0, True, "media", ASKS, ()), Passes(plain, first, restarted, lossy, (2.0, 1.0, 0.5)))
+
+
+WALKS = Walks(((("a.png", "b.png"), ("c.png",)),) * 2, (("a.png", "b.png"), ("c.png",)), 3, 0.5)
+VISITED = Visited(
+    (Step(0, 0.5, False, "x"), Step(0, 0.25, False, "y"), Step(1, 0.25, False, "z")),
+    (Step(0, 0.5, False, "x"), Step(0, 0.25, False, "y"), Step(1, 0.001, True, "z")),
+    brought=2,
+    used=1,
+    cancelled=0,
+    ahead_seconds=0.5,
+    brought_before=0,
+    latency_seconds=0.02,
+)
+
+
+@pytest.fixture
+def foreseen(outcome: Outcome) -> Outcome:
+    manifest = msgspec.structs.replace(outcome.manifest, walks=WALKS)
+    return replace(outcome, manifest=manifest, passes=replace(outcome.passes, visited=VISITED))
+
+
+def test_a_visit_is_shown_with_what_it_saved(foreseen: Outcome) -> None:
+    rows = {row.id: row.ours for row in foreseen.rows()}
+    assert rows["visit/without/warm"] == 0
+    assert rows["visit/foreseen/warm"] == pytest.approx(100 / 3)
+    assert rows["visit/saved"] == pytest.approx(0.249)
+    assert rows["visit/foreseen/longest"] == 0.001
+    assert rows["visit/used"] == 50
+    told = foreseen.as_json()
+    json.dumps(told, allow_nan=False)
+    assert told["visits"]["foreseen"]["seconds_by_page"] == pytest.approx([0.75, 0.001])
+    assert len(told["simulated"]) == 4
+    page = html(foreseen)
+    assert "1 of 3 lookups were warm instead of 0" in " ".join(page.split())
+    assert page.count("<svg") == 5
+    for plot in re.findall(r"<svg.*?</svg>", page, re.S):
+        ElementTree.fromstring(plot)
+    out = io.StringIO()
+    Console(file=out, width=80).print(screen(foreseen))
+    assert "1 of 3 lookups were warm" in " ".join(out.getvalue().split())
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def test_a_brought_output_that_differs_is_told(foreseen: Outcome) -> None:
+    wrong = msgspec.structs.replace(VISITED, foreseen=(*VISITED.foreseen[:2], Step(1, 0.001, True, "!")))
+    told = replace(foreseen, passes=replace(foreseen.passes, visited=wrong))
+    assert foreseen.ok
+    assert not told.ok
+    assert told.as_json()["visits"]["unequal_outputs"] == 1
+    assert "1 outputs of the two caches differ" in html(told)
+
+
+def test_a_visit_travels_between_processes(foreseen: Outcome, tmp_path: Path) -> None:
+    save(VISITED, tmp_path / "pass.json")
+    assert load_visited(tmp_path / "pass.json") == VISITED
+    foreseen.manifest.write(tmp_path / "manifest.json")
+    assert Manifest.read(tmp_path / "manifest.json") == foreseen.manifest
+
+
+def test_nothing_was_brought(foreseen: Outcome) -> None:
+    idle = msgspec.structs.replace(VISITED, foreseen=VISITED.without, brought=0, used=0)
+    told = replace(foreseen, passes=replace(foreseen.passes, visited=idle))
+    assert "visit/used" not in {row.id for row in told.rows()}
+    assert "0 blocks brought" in _shown(told)
+
+
+def _shown(outcome: Outcome) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80).print(screen(outcome))
+    return " ".join(out.getvalue().split())
 
 
 def test_hits_are_counted_by_group(outcome: Outcome) -> None:
@@ -93,9 +164,20 @@ def test_page_needs_nothing_from_elsewhere(outcome: Outcome) -> None:
     assert page.count("<svg") == 4
 
 
-def test_figure_stands_alone(outcome: Outcome) -> None:
+def test_figure_stands_alone(outcome: Outcome, foreseen: Outcome) -> None:
     drawn = ElementTree.fromstring(figure(outcome))
     assert drawn.find("{http://www.w3.org/2000/svg}style") is not None
+    both = ElementTree.fromstring(figure(foreseen))
+    assert both.find("{http://www.w3.org/2000/svg}style") is not None
+    assert len(both.findall("{http://www.w3.org/2000/svg}svg")) == 2
+
+
+def test_stacked_drawings_do_not_overlap() -> None:
+    one = bars("t", [("a", [Part(1.0, "first", "x")], "")])
+    both = ElementTree.fromstring(stacked("t", [one, one]))
+    first, second = both
+    assert float(second.get("y", 0)) >= float(first.get("height", 0)) > 0
+    assert float(both.get("viewBox", "").split()[3]) == float(second.get("y", 0)) + float(second.get("height", 0))
 
 
 def test_plots_escape_and_survive_nothing() -> None:
@@ -140,6 +222,17 @@ def test_stream_is_the_same_for_a_seed(laid: tuple[Manifest, Manifest]) -> None:
     assert one.asks == two.asks
     for name in {ask.source for ask in one.asks if ask.modality != "text"}:
         assert (Path(one.media) / name).read_bytes() == (Path(two.media) / name).read_bytes()
+
+
+def test_walks_are_the_same_for_a_seed_and_memory_holds_a_third(laid: tuple[Manifest, Manifest]) -> None:
+    one, two = (manifest.walks for manifest in laid)
+    assert one is not None
+    assert one == two
+    shown = {name for walk in one.earlier for page in walk for name in page}
+    assert len(shown) > 2 * one.held
+    assert {name for page in one.newcomer for name in page} <= shown
+    assert all((Path(laid[0].media) / name).is_file() for name in shown)
+    assert steps(one) == 2 * sum(len(page) for walk in (*one.earlier, one.newcomer) for page in walk)
 
 
 def test_stream_has_every_kind(laid: tuple[Manifest, Manifest]) -> None:

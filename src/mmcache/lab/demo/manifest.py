@@ -27,6 +27,23 @@ class Ask(msgspec.Struct, frozen=True):
     """A crop: answered by the tiles that it touches."""
 
 
+Page = tuple[str, ...]
+"""The pictures that it shows: files' names within the media folder."""
+
+
+class Walks(msgspec.Struct, frozen=True):
+    """Visitors who walk pages of pictures, one page after the other."""
+
+    earlier: tuple[tuple[Page, ...], ...]
+    """One after the other."""
+    newcomer: tuple[Page, ...]
+    """Who comes after them, by the first tour's way."""
+    held: int
+    """Pictures' features that memory has room for; there is no disk."""
+    reading_seconds: float
+    """That the newcomer spends on each page."""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """The stream and how it was drawn."""
 
@@ -37,6 +54,8 @@ class Manifest(msgspec.Struct, frozen=True):
     asks: tuple[Ask, ...]
     lossy: tuple[str, ...]
     """Picture files of the int4 pass."""
+    walks: Walks | None = None
+    """Of the scene with a prefetcher; None: it is not played."""
 
     def write(self, path: Path) -> None:
         """Store it as JSON."""

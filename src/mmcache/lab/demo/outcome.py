@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from mmcache.lab.demo import walked
 from mmcache.lab.demo.manifest import Ask, Manifest
 from mmcache.lab.demo.passes import Passes
 from mmcache.lab.demo.records import Pass, Record
@@ -27,6 +28,11 @@ SIMULATED = (
     "popularity and order of the requests (Zipf 0.9, fixed seed)",
     "which repeats are re-encoded, resized, cropped or respelled",
     "twelve of the texts were written for the demo",
+)
+VISITS_REAL = "the visits: two caches after each other in one process, pictures of two clips and of easy-VQA"
+VISITS_SIMULATED = (
+    "who visits which pages, in which order (three tours; each page is left out by some), and {seconds:g} s of reading "
+    "a page; earlier visitors do not read"
 )
 
 
@@ -91,6 +97,25 @@ class Outcome:
         )
 
     @property
+    def visits_unequal(self) -> int:
+        """Outputs of the newcomer's walk that differ between the two caches."""
+        visited = self.passes.visited
+        if visited is None:
+            return 0
+        return sum(one.digest != other.digest for one, other in zip(visited.without, visited.foreseen, strict=True))
+
+    @property
+    def real(self) -> tuple[str, ...]:
+        """What of it was real, a line each."""
+        return (*REAL, VISITS_REAL) if self.passes.visited else REAL
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        """What was imitated, a line each."""
+        walks = self.manifest.walks
+        return SIMULATED if walks is None else (*SIMULATED, VISITS_SIMULATED.format(seconds=walks.reading_seconds))
+
+    @property
     def restart_speedup(self) -> float:
         """First cached process ÷ restarted process, each from opening to closing, the first request included."""
         return self.passes.first.wall_seconds / self.passes.restarted.wall_seconds
@@ -99,7 +124,7 @@ class Outcome:
     def ok(self) -> bool:
         """Equal outputs, bounds kept, nothing computed that was stored."""
         lossy = self.passes.lossy
-        return self.unequal == 0 and lossy.largest_share <= 1 and lossy.computed_again == 0
+        return self.unequal == self.visits_unequal == 0 and lossy.largest_share <= 1 and lossy.computed_again == 0
 
     def rows(self) -> list[Row]:
         """The headline figures."""
@@ -127,7 +152,7 @@ class Outcome:
                 Row.of(f"{key}/encoders", "time inside the models", "s", "lower", which.encoder_seconds),
                 Row.of(f"{key}/wall", "opening, all requests, closing", "s", "lower", which.wall_seconds),
             ]
-        return rows
+        return [*rows, *(walked.rows(self.passes.visited) if self.passes.visited else ())]
 
     def as_json(self) -> dict[str, Any]:
         """The whole outcome, the format of lab tables plus `passes`, `equal` and `int4`."""
@@ -136,8 +161,8 @@ class Outcome:
             "name": "demo",
             "quick": self.manifest.quick,
             "seeds": [self.manifest.seed],
-            "real": [*REAL, machine()],
-            "simulated": list(SIMULATED),
+            "real": [*self.real, machine()],
+            "simulated": list(self.simulated),
             "requests": len(self.manifest.asks),
             "equal": self.unequal == 0,
             "unequal_outputs": self.unequal,
@@ -156,7 +181,7 @@ class Outcome:
                 "mean_cosine": lossy.mean_cosine,
                 "computed_again": lossy.computed_again,
             },
-        }
+        } | ({"visits": walked.as_json(self.passes.visited, self.visits_unequal)} if self.passes.visited else {})
 
     def _pass_json(self, which: Pass, process_seconds: float) -> dict[str, Any]:
         return {

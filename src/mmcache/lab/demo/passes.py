@@ -9,8 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mmcache.lab.demo.foresight import steps
 from mmcache.lab.demo.manifest import Manifest
-from mmcache.lab.demo.records import Lossy, Pass, load_lossy, load_pass
+from mmcache.lab.demo.records import Lossy, Pass, Visited, load_lossy, load_pass, load_visited
 from mmcache.lab.table import Progress, silent
 from mmcache.model.errors import MMCacheError
 
@@ -29,6 +30,8 @@ class Passes:
     lossy: Lossy
     process_seconds: tuple[float, float, float]
     """Of the first three, from start to exit, the interpreter and all imports included."""
+    visited: Visited | None = None
+    """The scene with a prefetcher."""
 
 
 def run_all(folder: Path, manifest: Manifest, progress: Progress = silent) -> Passes:
@@ -44,8 +47,12 @@ def run_all(folder: Path, manifest: Manifest, progress: Progress = silent) -> Pa
         seconds.append(time.perf_counter() - start)
         passes.append(load_pass(out))
     _work(["lossy", str(page), str(out), str(folder / "int4")], "int4", len(manifest.lossy), progress)
+    lossy, visited = load_lossy(out), None
+    if manifest.walks is not None:
+        _work(["visits", str(page), str(out)], "visits, foreseen", steps(manifest.walks), progress)
+        visited = load_visited(out)
     plain, first, restarted = passes
-    return Passes(plain, first, restarted, load_lossy(out), (seconds[0], seconds[1], seconds[2]))
+    return Passes(plain, first, restarted, lossy, (seconds[0], seconds[1], seconds[2]), visited)
 
 
 def _work(arguments: list[str], title: str, count: int, progress: Progress) -> None:

@@ -64,7 +64,38 @@ class Lossy(msgspec.Struct, frozen=True):
     """Model runs in the second opening; must be 0."""
 
 
-def save(result: Pass | Lossy, path: Path) -> None:
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """One lookup of the newcomer."""
+
+    page: int
+    seconds: float
+    warm: bool
+    """Its features were there before it was asked for."""
+    digest: str
+    """As of a `Record`."""
+
+
+class Visited(msgspec.Struct, frozen=True):
+    """The newcomer's walk, in a cache without and in one with a prefetcher, after the same visitors."""
+
+    without: tuple[Step, ...]
+    foreseen: tuple[Step, ...]
+    """With the prefetcher."""
+    brought: int
+    """Blocks that it computed ahead, in that walk."""
+    used: int
+    """… of which were asked for."""
+    cancelled: int
+    """Computations that gave way to a real one."""
+    ahead_seconds: float
+    """Of computing ahead, in that walk: beside the visitor, who reads."""
+    brought_before: int
+    """During the earlier visits, which go from page to page at once."""
+    latency_seconds: float
+    """Above which lookups are slow enough for it to act; its default is 0.08."""
+
+
+def save(result: Pass | Lossy | Visited, path: Path) -> None:
     """Write as JSON."""
     path.write_bytes(msgspec.json.encode(result))
 
@@ -77,3 +108,8 @@ def load_pass(path: Path) -> Pass:
 def load_lossy(path: Path) -> Lossy:
     """Read the int4 pass back. Raises `msgspec.MsgspecError`."""
     return msgspec.json.decode(path.read_bytes(), type=Lossy)
+
+
+def load_visited(path: Path) -> Visited:
+    """Read the scene with a prefetcher back. Raises `msgspec.MsgspecError`."""
+    return msgspec.json.decode(path.read_bytes(), type=Visited)

@@ -8,9 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from mmcache.lab.demo.outcome import REAL, SIMULATED, Outcome
+from mmcache.lab.demo import visited
+from mmcache.lab.demo.outcome import Outcome
 from mmcache.lab.demo.records import Pass
-from mmcache.lab.demo.svg import Part, bars, distribution, running_total
+from mmcache.lab.demo.svg import Part, bars, distribution, running_total, stacked
 from mmcache.lab.measure import machine
 from mmcache.lab.table import percentile
 
@@ -58,9 +59,10 @@ def html(outcome: Outcome) -> str:
         equality=_equality(outcome),
         int4_table=_int4_table(outcome),
         bytes_table=_bytes_table(outcome),
+        visits=visited.section(outcome),
         provenance="".join(
             f"<li>{kind}: {escape(line)}</li>"
-            for kind, lines in (("Real", (*REAL, machine())), ("Simulated", SIMULATED))
+            for kind, lines in (("Real", (*outcome.real, machine())), ("Simulated", outcome.simulated))
             for line in lines
         ),
     )
@@ -69,17 +71,20 @@ def html(outcome: Outcome) -> str:
 STANDALONE = (
     "<style>text{font:13px system-ui,sans-serif;fill:#6b6a66}.tick{font-size:12px;fill:#898781}"
     ".grid{stroke:#89878155}.line{fill:none;stroke-width:2}.line.none{stroke:#a3a19a}.line.first{stroke:#eb6834}"
-    ".line.again{stroke:#2a78d6}.dot.none{fill:#a3a19a}.dot.first{fill:#eb6834}.dot.again{fill:#2a78d6}</style>"
+    ".line.again{stroke:#2a78d6}.dot.none{fill:#a3a19a}.dot.first{fill:#eb6834}.dot.again{fill:#2a78d6}.value{font-weight:600}rect.none{fill:#a3a19a}rect.again{fill:#2a78d6}rect.first{fill:#eb6834}"
+    "rect.part{fill:#eda100}</style>"
 )
 """Mid-tones that read on light and dark pages alike: the figure may stand in either."""
 
 
 def figure(outcome: Outcome) -> str:
-    """The seconds spent over the requests as an SVG file of its own, for a README."""
+    """The seconds spent over the requests, and a visit with and without a prefetcher, as an SVG file of its own."""
     drawn = running_total(
         "Seconds spent over requests: without a cache, with an empty one, after a restart",
         [(name, STYLES[name], outcome.latencies(which)) for name, which in outcome.trio.items()],
     )
+    if outcome.passes.visited is not None:
+        drawn = stacked("The demo", [drawn, visited.waits(outcome.passes.visited)])
     head, body = drawn.split(">", 1)
     return f"{head}>{STANDALONE}{body}\n"
 

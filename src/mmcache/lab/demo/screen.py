@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from mmcache.lab.demo.outcome import REAL, RESTART_TARGET, SIMULATED, Outcome
+from mmcache.lab.demo.outcome import RESTART_TARGET, Outcome
 from mmcache.lab.demo.report import size, time
+from mmcache.lab.demo.walked import waited, warm
 from mmcache.lab.table import percentile
 
 
@@ -69,7 +70,13 @@ def _verdict(outcome: Outcome) -> Text:
     )
     share = 200 * lossy.stored_bytes / lossy.exact_bytes
     lines.append(f", {share:.0f} % of float16 bytes, cosine {lossy.mean_cosine:.4f}.\n")
-    lines.append(f"Real: {'; '.join(REAL)}.\nSimulated: {'; '.join(SIMULATED)}.", "dim")
+    if (visited := outcome.passes.visited) is not None:
+        before, after = waited(visited.without), waited(visited.foreseen)
+        lines.append("Foreseen", "bold green" if outcome.visits_unequal == 0 else "bold red")
+        lines.append(f": a newcomer waited {time(after)} instead of {time(before)} with prefetching: ")
+        lines.append(f"{warm(visited.foreseen)} of {len(visited.foreseen)} lookups were warm instead of ")
+        lines.append(f"{warm(visited.without)}; {visited.brought} blocks brought, {visited.used} used.\n")
+    lines.append(f"Real: {'; '.join(outcome.real)}.\nSimulated: {'; '.join(outcome.simulated)}.", "dim")
     return lines
 
 

@@ -16,7 +16,7 @@ import soundfile
 from PIL import Image
 
 from mmcache.lab import data
-from mmcache.lab.demo.manifest import Ask, Box, Kind, Manifest, Modality
+from mmcache.lab.demo.manifest import Ask, Box, Kind, Manifest, Modality, Page, Walks
 from mmcache.lab.table import Progress, silent
 
 ZIPF_EXPONENT = 0.9
@@ -34,10 +34,17 @@ class Size:
     texts_asked: int
     clips_asked: int
     lossy: int
+    pages: int
+    """Of each tour."""
+    a_page: int
+    """Pictures."""
+    reading_seconds: float
 
 
-FULL = Size(shapes=50, frames=44, texts=140, clips=17, images_asked=370, texts_asked=450, clips_asked=120, lossy=24)
-QUICK = Size(shapes=8, frames=14, texts=40, clips=8, images_asked=90, texts_asked=120, clips_asked=30, lossy=6)
+FULL = Size(shapes=50, frames=44, texts=140, clips=17, images_asked=370, texts_asked=450, clips_asked=120, lossy=24,
+            pages=9, a_page=2, reading_seconds=1.0)  # fmt: skip
+QUICK = Size(shapes=8, frames=14, texts=40, clips=8, images_asked=90, texts_asked=120, clips_asked=30, lossy=6,
+             pages=5, a_page=1, reading_seconds=0.5)  # fmt: skip
 
 OWN_TEXTS = (
     "Où se trouve la médiathèque près de l'hôtel de ville ?",
@@ -181,6 +188,35 @@ def _clips(size: Size, random: np.random.Generator, media: _Media) -> list[Ask]:
     return asks
 
 
+VISITORS = 4
+"""Of each tour, before the newcomer."""
+SKIPPED = 0.15
+"""How likely a visitor leaves a page out."""
+STEP = 7
+"""Frames from one picture of a tour to the next."""
+
+
+def _walks(size: Size, random: np.random.Generator, media: _Media) -> Walks:
+    """Three tours: through an animation, along a street, past drawn shapes. Four visitors of each, tour by tour; then
+    somebody new walks the first one."""
+    count, files = size.pages * size.a_page, data.shapes()
+    tours = [
+        [
+            media.picture(f"{clip}-page-{place}", frame, "png")
+            for place, frame in enumerate(data.frames(clip, 0, count * STEP, STEP))
+        ]
+        for clip in ("bunny", "bikes")
+    ]
+    tours.append([media.copy(files[int(number)]) for number in random.choice(len(files), count, replace=False)])
+    pages = [[tuple(tour[place : place + size.a_page]) for place in range(0, count, size.a_page)] for tour in tours]
+
+    def walk(tour: list[Page]) -> tuple[Page, ...]:
+        return tuple(page for place, page in enumerate(tour) if not place or random.random() >= SKIPPED)
+
+    earlier = tuple(walk(tour) for tour in pages for _ in range(VISITORS))
+    return Walks(earlier, walk(pages[0]), count, size.reading_seconds)
+
+
 def lay(folder: Path, *, seed: int = 0, quick: bool = False, progress: Progress = silent) -> Manifest:
     """Draw the stream of `seed` and write its files into `folder`. Raises `AssetError` where data is missing."""
     size = QUICK if quick else FULL
@@ -193,9 +229,10 @@ def lay(folder: Path, *, seed: int = 0, quick: bool = False, progress: Progress 
     steps.append(("text", _texts(size, random)))
     progress("lay speech", 2, 3)
     steps.append(("audio", _clips(size, random, media)))
+    walks = _walks(size, np.random.default_rng([seed, 1]), media)
     progress("lay files", 3, 3)
     turns = random.permutation(np.repeat(np.arange(3), [len(asks) for _, asks in steps]))
     queues = [iter(asks) for _, asks in steps]
     asks = tuple(next(queues[int(turn)]) for turn in turns)
     wholes = dict.fromkeys(ask.source for ask in asks if ask.modality == "image" and ask.kind == "new")
-    return Manifest(seed, quick, str(folder), asks, tuple(wholes)[: size.lossy])
+    return Manifest(seed, quick, str(folder), asks, tuple(wholes)[: size.lossy], walks)

@@ -58,6 +58,16 @@ def bars(title: str, rows: Sequence[tuple[str, Sequence[Part], str]]) -> str:
     return _svg(TOP + len(rows) * (BAR + GAP), title, drawn)
 
 
+def stacked(title: str, drawings: Sequence[str]) -> str:
+    """Several drawings of this module as one, one below the other."""
+    placed, below = list[str](), 0
+    for drawing in drawings:
+        height = int(drawing.split('"', 2)[1].split()[3])  # of the viewBox, which comes first
+        placed.append(drawing.replace("<svg", f'<svg y="{below}" width="{WIDTH}" height="{height}"', 1))
+        below += height + GAP
+    return _svg(below - GAP, title, placed)
+
+
 @dataclass(frozen=True)
 class Curve:
     """A polyline with its name."""

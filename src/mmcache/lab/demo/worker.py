@@ -1,7 +1,7 @@
 """One pass in a process of its own: `python -m mmcache.lab.demo.worker MODE MANIFEST OUT [ROOT]`.
 
-MODE is `plain` (no cache), `cached` (a cache in ROOT, new or left by an earlier process) or `lossy` (int4). Lines on
-stdout say how many requests are done; the result goes to OUT.
+MODE is `plain` (no cache), `cached` (a cache in ROOT, new or left by an earlier process), `lossy` (int4) or `visits`
+(with a prefetcher). Lines on stdout say how many requests are done; the result goes to OUT.
 """
 
 from __future__ import annotations
@@ -245,6 +245,10 @@ def main(arguments: Sequence[str]) -> int:
         save(run_cached(asked, Path(root[0])), Path(out))
     elif mode == "lossy":
         save(run_lossy(asked, Path(root[0])), Path(out))
+    elif mode == "visits" and asked.walks is not None:
+        from mmcache.lab.demo.foresight import run_visits
+
+        save(run_visits(asked.walks, Path(asked.media)), Path(out))
     else:
         raise SettingsError(f"no pass is called {mode!r}")
     return 0
