@@ -174,9 +174,16 @@ class BehaviourGraph(Generic[N]):
 
     def _followers(self, node: N, probability: float, now: float, width: int) -> list[tuple[N, float, float]]:
         """(target, path's probability, rank), highest rank first."""
-        floor, ranking = self.settings.floor, self._ranking
-        reached = ((target, probability * share) for target, share in self.out(node, now).items())
-        found = [(target, path, ranking[target]) for target, path in reached if path >= floor]
+        source = self._nodes.get(node)
+        if source is None:
+            return []
+        whole, ranking = source.weight + self.settings.doubt * self._one(now), self._ranking
+        least = whole * self.settings.floor / probability
+        found = [
+            (target, probability * min(1.0, (weight - error) / whole), ranking[target])
+            for target, (weight, error) in source.out.items()
+            if weight - error >= least
+        ]
         found.sort(key=lambda one: (-one[2], -one[1]))
         return found[:width]
 
