@@ -123,7 +123,8 @@ class Api:
     # One function a question.
 
     def _meta(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
-        return meta.meta(view, self._version, used(view.cursor), self._store.limit_bytes, self._otlp)
+        views = len(self._store.views.latest(time.time()))
+        return meta.meta(view, self._version, used(view.cursor), self._store.limit_bytes, self._otlp, views)
 
     def _ratio(self, view: View, asked: Question, given: Mapping[str, str]) -> Any:
         return overview.ratio(view, asked, given.get("by"), whole(given, "points", 120, POINTS))

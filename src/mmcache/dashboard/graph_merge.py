@@ -129,7 +129,7 @@ def _communities(
         ended = past.move.community.state == "faded"  # else it lived when its process was heard last
         if ended and own not in names and _any(wanted, past.move.whose):
             said.append(_said(own, [past.move.community], 1, [], past.at))
-    said.sort(key=lambda one: (one["state"] == "faded", -one["weight"], -one["size"], one["id"]))
+    said.sort(key=lambda one: (one["state"] == "faded", -one["weight"], -one["size"], one["number"], one["id"]))
     return said[:MOST_COMMUNITIES]
 
 

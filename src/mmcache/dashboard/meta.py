@@ -14,10 +14,12 @@ MOST = 200
 """Values of an axis that are named."""
 
 
-def meta(view: View, version: str, size: int, limit: int, otlp: str | None = None) -> dict[str, Any]:
+def meta(
+    view: View, version: str, size: int, limit: int, otlp: str | None = None, views: int = 0
+) -> dict[str, Any]:
     """From when to when there are spans, how many, and which values the axes have.
 
-    otlp: where spans and metrics arrive, if that is not where this is asked.
+    otlp: where spans and metrics arrive, if that is not where this is asked. views: processes that say their hot keys.
     """
     first, last, count = view.cursor.execute("SELECT min(start_us), max(start_us), count(*) FROM spans").fetchone()
     table = view.known.facets.table()
@@ -32,6 +34,7 @@ def meta(view: View, version: str, size: int, limit: int, otlp: str | None = Non
         "from": None if first is None else first / 1e6,
         "to": None if last is None else last / 1e6,
         "spans": count,
+        "views": views,
         "bytes": size,
         "limit_bytes": limit,
         "read_only": True,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tests.e2e.dashboard_page import hot_graph
+
 NIGHT = 1_773_450_000.0 - 1_773_450_000.0 % 86400 + 86400
 """A midnight (UTC), Unix seconds."""
 BEGIN, MOVED, FLOODED, END = NIGHT + 3600, NIGHT + 2 * 3600 + 900, NIGHT + 2 * 3600 + 1500, NIGHT + 3 * 3600
@@ -225,6 +227,8 @@ def answer(path: str, query: dict[str, list[str]]) -> Answer | None:
     named = {"ratio": ratio, "reasons": reasons, "saved": saved, "tiers": tiers, "keys": keys, "requests": requests}
     if path in named or path == "causes":
         return (causes if path == "causes" else named[path])(query)
+    if path == "graph":
+        return hot_graph.graph(query)
     if path == "meta":
         return meta()
     if path.startswith("traces/"):

@@ -20,7 +20,7 @@ function command(text) {
 }
 
 /** A server that listens at every address is reached by the name the page was. @param {string} [otlp] */
-function receiver(otlp) {
+export function receiver(otlp) {
   try {
     const there = new URL(otlp ?? location.origin);
     if (there.protocol !== "http:" && there.protocol !== "https:") return location.origin;

@@ -4,12 +4,13 @@ import { el, fill, icon } from "./dom.js";
 const KEYS = [
   ["Anywhere", [
     ["?", "this list"], ["f", "add a filter"], ["1 … 4", "the last 15 minutes, hour, 6 hours, 24 hours"], ["0", "choose a time"],
-    ["c", "to the chart of the hit ratio"], ["q", "to the requests"], ["r", "ask the server again"], ["t", "light or dark"], ["Esc", "close, or back to the wider time"],
+    ["c", "to the chart of the hit ratio"], ["q", "to the requests"], ["g", "to the graph of hot keys"], ["r", "ask the server again"], ["t", "light or dark"], ["Esc", "close, or back to the wider time"],
   ]],
   ["On a chart", [
     ["← →", "move the cursor; Page Up and Page Down by ten"], ["Shift + ← →", "mark a stretch"], ["d", "to the deepest dip"],
     ["Enter", "list the requests there"], ["z", "zoom into the stretch"], ["drag", "zoom; Shift + drag lists the requests"],
   ]],
+  ["In the graph", [["← ↑ → ↓", "to the key beside"], ["Page Up, Page Down", "to the next hotter, cooler; Home and End"], ["Enter", "show it; Esc leaves it"]]],
   ["In requests and traces", [["↑ ↓", "next and last"], ["Enter", "open"], ["← →", "fold and unfold spans"]]],
 ];
 

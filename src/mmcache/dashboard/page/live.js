@@ -5,7 +5,7 @@
 const AGAIN_AFTER = [1000, 2000, 5000, 10_000];
 
 export class Live {
-  /** @param {{tick: (data: any) => void, health: (health: Health) => void, back: () => void}} owner */
+  /** @param {{tick: (data: any) => void, graph: () => void, health: (health: Health) => void, back: () => void}} owner */
   constructor(owner) {
     this.owner = owner;
     /** @type {EventSource | null} */
@@ -39,6 +39,7 @@ export class Live {
         this.owner.tick({});
       }
     });
+    source.addEventListener("graph", () => this.owner.graph());
     source.addEventListener("error", () => {
       this.wasLost = true;
       this.owner.health("lost");

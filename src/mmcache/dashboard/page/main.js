@@ -4,12 +4,13 @@ import { reserve } from "./charts/colours.js";
 import { Drawer } from "./drawer.js";
 import { announce, el } from "./dom.js";
 import { lookAt } from "./format.js";
-import { Empty } from "./empty.js";
+import { Empty, receiver } from "./empty.js";
 import { Filters } from "./filters.js";
 import { Header, titleOf } from "./header.js";
 import { Help } from "./help.js";
 import { Live } from "./live.js";
 import { CausesPanel } from "./panels/causes.js";
+import { GraphPanel } from "./panels/graph.js";
 import { KeysPanel } from "./panels/keys.js";
 import { RatioPanel } from "./panels/ratio.js";
 import { ReasonsPanel } from "./panels/reasons.js";
@@ -21,6 +22,7 @@ import { change, current, subscribe, windowOf, zoomOut } from "./state.js";
 /** Seconds between two refreshes, by the length of a bucket: a tick a second moves nothing in a chart of a day. */
 const pause = (/** @type {number} */ step) => Math.min(30, Math.max(2, step / 20));
 const IDLE = 20;
+const GRAPH_PAUSE = 4;
 
 const now = () => Date.now() / 1000;
 let range = windowOf(current(), now());
@@ -39,7 +41,8 @@ const reasons = new ReasonsPanel(hands);
 const tiers = new TiersPanel();
 const keys = new KeysPanel();
 const requests = new RequestsPanel();
-const panels = [ratio, saved, causes, reasons, requests, tiers, keys];
+const graph = new GraphPanel(toRequests);
+const panels = [ratio, saved, causes, reasons, requests, tiers, keys, graph];
 
 const help = new Help();
 const filters = new Filters();
@@ -61,7 +64,7 @@ causes.picked = toRequests;
 for (const panel of panels) panel.owner = (/** @type {import("./panel.js").Panel} */ one) => one.refresh(windowOf(current(), now()), true);
 
 document.getElementById("top")?.append(filters.root);
-const grid = el("div", { class: "grid" }, ...[saved, ratio, causes, reasons, tiers, requests, keys].map((p) => p.root));
+const grid = el("div", { class: "grid" }, ...[saved, ratio, causes, reasons, tiers, requests, keys, graph].map((p) => p.root));
 document.getElementById("main")?.append(empty.root, grid);
 document.body.append(help.root);
 
@@ -78,6 +81,7 @@ function showState() {
   header.showState(state, range);
   filters.showState();
   requests.showState();
+  graph.showState();
   for (const panel of [ratio, reasons]) panel.chart.annotate({ picked: state.picked });
   drawer.show(state);
 }
@@ -103,11 +107,13 @@ async function askMeta() {
     const meta = await get("meta");
     filters.offer({ ...meta.axes, outcome: ["hit", "near", "stale", "miss"] });
     for (const [axis, values] of Object.entries(meta.axes)) reserve(axis, /** @type {string[]} */ (values));
+    graph.receiver = receiver(meta.otlp);
+    const some = meta.spans || meta.views; // a process may send its hot keys alone
     const outside = meta.spans > 0 && (meta.to < range.from || meta.from > range.to);
-    if (!meta.spans) empty.welcome(meta.otlp);
+    if (!some) empty.welcome(meta.otlp);
     else if (outside) empty.elsewhere(meta);
     else empty.hide();
-    grid.hidden = !meta.spans || outside;
+    grid.hidden = !some || outside;
   } catch {
     // The panels say that the server cannot be reached.
   } finally {
@@ -131,11 +137,27 @@ function ticked() {
   }, Math.max(0, rest * 1000));
 }
 
+/** New hot keys: only their graph asks again. */
+let graphed = 0;
+/** @type {number | undefined} */
+let graphWaits;
+function viewed() {
+  if (graphWaits !== undefined) return;
+  if (grid.hidden) askMeta();
+  graphWaits = setTimeout(() => {
+    graphWaits = undefined;
+    graphed = now();
+    const shown = windowOf(current(), now());
+    if (!document.hidden && shown.live) graph.refresh(shown, true);
+  }, Math.max(0, graphed + GRAPH_PAUSE - now()) * 1000);
+}
+
 const live = new Live({
   tick: (data) => {
     header.showTick(data);
     ticked();
   },
+  graph: viewed,
   health: (health) => header.showHealth(health),
   back: () => refresh(true),
 });
@@ -150,6 +172,7 @@ help.listen({
   "/": () => filters.field.focus(),
   c: () => ratio.chart.plot.focus(),
   q: () => toRequests(),
+  g: () => graph.enter(),
   r: () => refresh(true),
   t: () => header.toggleTheme(),
   0: () => header.toggleCustom(),

@@ -10,6 +10,7 @@
  * @property {string} show `all`, `miss` or `hit`
  * @property {string} trace the open one, or ""
  * @property {string} span
+ * @property {string} hot the chosen key of the graph, or ""
  *
  * @typedef {{from: number, to: number, points: number, step: number, live: boolean}} Window
  */
@@ -67,6 +68,7 @@ export function parse(search) {
     show: ["miss", "hit"].includes(given.get("show") ?? "") ? String(given.get("show")) : "all",
     trace,
     span: trace ? hex(given.get("span")) : "",
+    hot: hex(given.get("hot")),
   };
 }
 
@@ -86,6 +88,7 @@ export function address(state) {
   if (state.show !== "all") out.set("show", state.show);
   if (state.trace) out.set("trace", state.trace);
   if (state.trace && state.span) out.set("span", state.span);
+  if (state.hot) out.set("hot", state.hot);
   return `?${out}`;
 }
 
