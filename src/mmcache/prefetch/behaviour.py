@@ -229,7 +229,7 @@ class BehaviourPrefetch:
             if not (known or self._bringing.lower):
                 continue
             if not self._bringing.lower and not self._planner.budget.may_compute(now):
-                self._planner.later(task, now)
+                self._planner.later(task, now, counted=False)
                 continue
             work = self._running[task.key] = Work(task, self._asked, self._planner.ttl(task))
             begun.append(work)
@@ -289,7 +289,9 @@ class BehaviourPrefetch:
         elif outcome.kind == "stopped":
             planner.stopped(task, spent, now)
         elif outcome.kind == "later":
-            planner.later(task, now)
+            planner.later(task, now, counted=outcome.computed)
+        elif outcome.kind == "nowhere":
+            planner.nowhere(task, now)
 
     # How it is ------------------------------------------------------------------------------------------------------
 

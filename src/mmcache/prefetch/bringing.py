@@ -67,7 +67,7 @@ class Bringing:
             held = self.there(key)
             if held:  # which it was not before
                 return Outcome("brought", held, True)
-            return Outcome("strayed", size, True) if size else Outcome("later")
+            return Outcome("strayed", size, True) if size else Outcome("later", computed=True)
         except Cancelled:
             return Outcome("stopped", computed=computed)
         except Exception as error:  # noqa: BLE001 - a model may raise anything

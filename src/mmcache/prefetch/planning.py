@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from mmcache.model.event import Event, Evicted, Invalidated, Missed
+from mmcache.model.event import Event, Evicted, Invalidated, Missed, Stored
 from mmcache.model.key import Key
 from mmcache.prefetch.budget import Budget
 from mmcache.prefetch.controller import Controller, ControllerSettings, Reason, Signals, State, Transition
@@ -28,6 +28,7 @@ MOST_WAITING = 256
 """Sessions whose last visit was not looked ahead from yet."""
 MOST_HITS = 256
 """Latencies that are told at a time: more say no more."""
+LATER_SECONDS = 0.5
 ASK_SECONDS = 10.0
 """How often it is asked whether it would look ahead, when there is nothing to be seen there."""
 _NOT_WORTH_LOOKING = (Reason.FEW_MISSES, Reason.FAST)
@@ -119,6 +120,8 @@ class Planner:
         for event in events:
             if isinstance(event, Missed | Invalidated | Evicted):
                 self._lost(event, now)
+            elif isinstance(event, Stored):
+                self.retries.succeeded(event.key)
         return misses
 
     def _lost(self, event: Missed | Invalidated | Evicted, now: float) -> None:
@@ -345,6 +348,12 @@ class Planner:
         if task.stopped + 1 < self.settings.tries:
             self.queue.offer(replace(task, stopped=task.stopped + 1))
 
-    def later(self, task: Task, now: float) -> None:
-        """It was no moment for it."""
-        self.queue.offer(replace(task, due=now + 0.5))
+    def nowhere(self, task: Task, now: float) -> None:
+        """Nobody has it and nobody knows how to compute it: not looked for again until it is stored, or long after."""
+        self.retries.failed(task.key, now)
+
+    def later(self, task: Task, now: float, *, counted: bool) -> None:
+        """It was no moment for it. counted: that may be so only a few times."""
+        stopped = task.stopped + counted
+        if stopped < self.settings.tries:
+            self.queue.offer(replace(task, due=now + LATER_SECONDS, stopped=stopped))

@@ -379,3 +379,56 @@ def test_one_prefetcher_is_for_one_cache(world: World) -> None:
 def test_settings_that_make_no_sense(changes: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="prefetch"):
         BehaviourSettings(**changes)
+
+
+def test_an_input_that_changed_is_stored_as_what_it_is_and_not_computed_over_and_over() -> None:
+    world = World()
+    with world.cache:
+        inputs = [np.full(10, number, np.float32) for number in range(4)]
+        seen: list[float] = []
+
+        def model(array: Any) -> Any:
+            seen.append(float(array[0]))
+            world.clock.advance(0.5)
+            return [float(array[0])]  # a value without arrays
+
+        encode = world.cache.wrap(model, modality="tensor", signature="1", guard=False)
+        for number in range(4):
+            world.walk(f"before {number}", inputs, encode)  # type: ignore[arg-type]
+            world.cache.invalidate([encode.key(one) for one in inputs])
+            world.pump(1)
+        old = encode.key(inputs[1])
+        inputs[1][:] = 99
+        seen.clear()
+        with visit("new"):
+            encode(inputs[0])
+        for _ in range(50):
+            world.pump(1)
+            world.clock.advance(0.3)
+        assert seen.count(99) <= world.prefetch.settings.tries
+        assert world.cache.peek(old) is None
+        assert world.cache.peek(encode.key(inputs[1])) in (None, [99.0])
+
+
+def test_what_no_tier_has_is_not_looked_for_again_and_again(tmp_path: Path) -> None:
+    world = World(tmp_path, disk="64MiB", remembered_bytes=0)
+    with world.cache:
+        asked: list[Any] = []
+        heat = world.cache.answers.heat
+
+        def heated(keys: Any) -> None:
+            asked.extend(keys)
+            heat(keys)
+
+        world.cache.answers.heat = heated  # type: ignore[method-assign]
+        for number in range(4):
+            world.walk(f"before {number}", PAGES)
+            world.forget(PAGES)
+        key = world.encode.key(PAGES[1])
+        asked.clear()
+        for number in range(30):
+            with visit(f"new {number}"):
+                world.encode(PAGES[0])
+            world.pump()
+            world.clock.advance(1.0)
+        assert 1 <= asked.count(key) <= world.prefetch.settings.tries + 1
