@@ -7,7 +7,7 @@ with a voice under CC0; where somebody speaks is taken from the samples' energy,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -214,8 +214,3 @@ def _speech(random: np.random.Generator, length: int) -> tuple[tuple[Said, ...],
         sound[begin : begin + pcm.size] += pcm
         said.append(Said(words, at, until))
         at = until + float(random.integers(800, 1600))
-
-
-def renamed(talk_: Talk, path: Path) -> Talk:
-    """The same talk in another file."""
-    return replace(talk_, path=path)

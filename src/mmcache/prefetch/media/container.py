@@ -13,6 +13,8 @@ from mmcache.prefetch.media.task import Faults
 
 MOST_BROKEN = 10_000
 """Packets that cannot be read, after which the rest of a file is left alone."""
+LEAST_MISSING_MS = 1_000
+"""By which a file must end before it says it does, to be called cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +70,25 @@ def decoded(container: Any, stream: Any, faults: Faults) -> Iterator[Any]:
     """Frames of `stream`, as far as they can be decoded; what cannot is noted, and the rest goes on."""
     import av
 
-    broken, at_ms, start = 0, 0, origin(container)
-    packets = container.demux(stream)
+    broken, at_ms, end_ms, start = 0, 0, 0.0, origin(container)
+    told = [other for other in container.streams if other.type in ("video", "audio")]  # to see where the file ends
+    packets = container.demux(told)
     while broken < MOST_BROKEN:
         try:
             packet = next(packets)
         except StopIteration:
+            says = (container.duration or 0) / 1000
+            if end_ms + LEAST_MISSING_MS < says:
+                faults.add("container", round(end_ms), f"it ends here, and says that it lasts {says / 1000:.1f} s")
             return
         except (av.FFmpegError, EOFError, OSError, ValueError) as error:
             broken += 1
             faults.add(stream.type, at_ms, f"a packet cannot be read: {_said(error)}")
-            packets = container.demux(stream)  # it goes on where it was
+            packets = container.demux(told)  # it goes on where it was
+            continue
+        if packet.pts is not None and packet.time_base is not None:
+            end_ms = max(end_ms, 1000 * (float((packet.pts + (packet.duration or 0)) * packet.time_base) - start))
+        if packet.stream_index != stream.index:
             continue
         if packet.pts is not None and packet.time_base is not None:
             at_ms = max(0, round(1000 * (float(packet.pts * packet.time_base) - start)))

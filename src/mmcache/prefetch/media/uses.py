@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from mmcache.cache import Cache
+from mmcache.model.errors import SettingsError
 from mmcache.model.event import Event, Hit
 from mmcache.model.key import Key
 from mmcache.prefetch.media.journal import FOLDER, MOST_FILES, Journal
@@ -32,6 +33,7 @@ class Uses:
         self._path = path
         self._warmed: OrderedDict[Key, Kind] = OrderedDict()
         self._counts: dict[Kind, list[int]] = {kind: [0, 0] for kind in KINDS}
+        self._cache: Cache | None = None
         self._feed: Any = None
         self._feeding: Any = None
 
@@ -49,8 +51,6 @@ class Uses:
         uses._cache = cache
         return uses
 
-    _cache: Cache | None = None
-
     def counts(self) -> dict[Kind, tuple[int, int]]:
         """Kind → (warmed, used)."""
         return {kind: (warmed, used) for kind, (warmed, used) in self._counts.items()}
@@ -60,6 +60,13 @@ class Uses:
         keys = list(keys)
         self._counts[kind][0] += len(keys)
         self._watch(kind, keys)
+
+    def count(self, kind: Kind, *, warmed: int, used: int) -> None:
+        """What somebody else has observed. Raises `SettingsError` unless 0 <= used <= warmed."""
+        if not 0 <= used <= warmed:
+            raise SettingsError(f"of {warmed} blocks that were warmed, {used} cannot have been used")
+        self._counts[kind][0] += warmed
+        self._counts[kind][1] += used
 
     def observe(self, events: Iterable[Event]) -> None:
         """Blocks may have been hit."""
