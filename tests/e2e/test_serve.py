@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -105,6 +106,24 @@ def serving(*options: str, cwd: Path) -> Iterator[Process]:
     finally:
         process.process.kill()
         process.process.communicate()
+
+
+def test_what_is_hot_is_told_by_its_folder(upstream: tuple[Upstream, str], tmp_path: Path, capsys: Any) -> None:
+    _, behind = upstream
+    with serving("--upstream", behind, cwd=tmp_path) as process:
+        deadline = time.monotonic() + 60
+        found: dict[str, Any] = {"keys": []}
+        while len(found["keys"]) < 2 and time.monotonic() < deadline:
+            for text in ("a", "b"):
+                headers = {"authorization": "Bearer sk-one", "x-mmcache-session": "visitor"}
+                sent = {"model": "small", "input": text}
+                httpx.post(process.address + EMBEDDINGS, json=sent, headers=headers, timeout=30)
+            told = run(["hot", "--once", "--json", "--root", str(tmp_path / "cache")])
+            said = json.loads(capsys.readouterr().out)
+            found = said if told == 0 else found
+            threading.Event().wait(0.1)
+        assert [key["modality"] for key in found["keys"]] == ["text", "text"]
+        assert process.end() == 0
 
 
 def test_from_the_first_request_to_a_hit_after_a_restart(upstream: tuple[Upstream, str], tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mmcache.server.config import TelemetryRules
     from mmcache.server.settings_file import Configured
     from mmcache.server.tracing import Tracer
+    from mmcache.visits import Prefetcher
 
 
 def serve(
@@ -120,6 +121,8 @@ def _serve(found: Configured, settings: Callable[[], Configured], page: str | No
     listening = drain.listen(server.host, server.port)
     place = _address(server.host, listening.getsockname()[1])
     options: dict[str, Any] = {"root": default_root(), "semantic": semantic_for(server)} | dict(found.cache)
+    if server.telemetry.hot_keys:
+        options["prefetch"] = _hot_keys(server.telemetry, options.get("prefetch"))
     journal = Journal(as_json=speak.json, on=server.access_log)
     with (
         listening,
@@ -164,13 +167,24 @@ def _watched(cache: Cache, rules: TelemetryRules) -> Iterator[Tracer | None]:
         return
     from mmcache.telemetry import instrument
 
-    headers = None if rules.token is None else {"authorization": f"Bearer {rules.token}"}
     with instrument(
-        cache, otlp=rules.otlp, headers=headers, sample=rules.sample, service=rules.service, region=rules.region
+        cache, otlp=rules.otlp, headers=_token(rules), sample=rules.sample, service=rules.service, region=rules.region
     ) as watch:
         from mmcache.telemetry.requests import Requests
 
         yield Requests(watch.tracer_provider, rules.sample)
+
+
+def _hot_keys(rules: TelemetryRules, then: str | None) -> Prefetcher:
+    """What says which keys are hot. then: the prefetcher that the configuration names."""
+    from mmcache.hotkeys import HotKeys
+    from mmcache.visits import chosen
+
+    return HotKeys(otlp=rules.otlp, headers=_token(rules), service=rules.service or "mmcache", then=chosen(then))
+
+
+def _token(rules: TelemetryRules) -> dict[str, str] | None:
+    return None if rules.token is None else {"authorization": f"Bearer {rules.token}"}
 
 
 def _say_tenant(found: Configured, speak: Speak) -> int:

@@ -91,6 +91,8 @@ class TelemetryRules:
     metrics: Literal["loopback", "token", "open", "off"] = "loopback"
     """Who may read `/metrics`: this machine, or who has the admin token; only the latter; everybody. `off`: it passes
     like every path that is not ours."""
+    hot_keys: bool = True
+    """Whether it is told which keys are hot: in the cache's folder, for `mmcache hot`, and where spans are sent."""
 
 
 @dataclass(frozen=True)
