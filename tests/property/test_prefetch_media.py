@@ -49,7 +49,7 @@ def test_while_all_have_work_none_falls_behind_by_more_than_one_item(
 ) -> None:
     schedule: Schedule[int] = Schedule()
     for kind in KINDS:
-        schedule.decoded(kind, 1, delays[kind])
+        schedule.took(kind, 1, delays[kind])
         schedule.used(kind, 1000, used[kind])
         for size in streams[kind]:
             schedule.add(kind, size, size)

@@ -1,15 +1,15 @@
 """Table `warm`: how well a video's frames, print and speech are placed in time, and what warming saves (D6).
 
 Talks are made with known times (`lab.talks`): plain ones, ones whose slides fade, of variable frame rate, rotated,
-mute, cut short, scratched. Each is warmed by the product's own pipeline with real models. Then an application asks for what
-there is at random moments.
+mute, cut short, scratched. Each is warmed by the product's own pipeline with real models. Then an application asks for
+what there is at random moments.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,11 +21,12 @@ from mmcache.lab.film import cut_short, scratched
 from mmcache.lab.table import Progress, Result, Row, Table, percentile
 from mmcache.lab.talks import Kind, Talk, talk
 from mmcache.lab.warm_kill import Calls, kill
-from mmcache.lab.warm_runs import Models, Stream
+from mmcache.lab.warm_runs import Models, Stream, Worth
 from mmcache.lab.warm_score import Score
-from mmcache.prefetch.media import Warmed, warm_video
+from mmcache.prefetch.media import Uses, Warmed, warm_video
 from mmcache.prefetch.media.schedule import WEIGHTS
 from mmcache.prefetch.media.task import KINDS
+from mmcache.prefetch.media.task import Kind as Kind_
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +44,8 @@ MADE = (
 )
 """Kinds of talks, and how many a seed."""
 BUDGETS = (0.25, 0.5, 0.75)
-SCHEDULES = {"weighted": None, "in-turn": warm_runs.IN_TURN}
+APPLICATIONS: dict[str, tuple[Kind_, ...]] = {"everything": KINDS, "speech": ("asr",)}
+"""What an application asks for."""
 MOMENTS = 30
 """Random moments of a talk that are asked about."""
 KILLED_AT = (0.2, 0.5, 0.8)
@@ -58,8 +60,8 @@ class WarmTable(Table):
     title: ClassVar[str] = "Warming a video: alignment in time, what is read and heard, and what later requests save"
     remark: ClassVar[str] = (
         "Nothing was published for this; the targets are one frame (40 ms) for pictures, and a tenth of a second for "
-        "speech. How much is read and heard right is the models' doing (PP-OCRv4 drops spaces of English lines; Whisper "
-        "is tiny.en), and stands here without a target. `in-turn` does all frames, then all print, then all speech. Of "
+        "speech. How much is read and heard right is the models' doing (PP-OCRv4 drops spaces in English; Whisper is "
+        "tiny.en), and stands here without a target. `in-turn` does all frames, then all print, then all speech. Of "
         "scratched files FFmpeg conceals some damage without a word, so not all of it can be told."
     )
 
@@ -115,33 +117,34 @@ class WarmTable(Table):
         self, models: Models, found: Sequence[tuple[str, Talk, Warmed, float]], quick: bool, progress: Progress
     ) -> Iterator[Row]:
         """What a part of the time is worth, by schedule; and after an application's use is known."""
-        chosen = [one for one in found if one[0] == "plain"][: 2 if quick else 12]
-        shares: dict[str, dict[float, list[float]]] = {name: {b: [] for b in BUDGETS} for name in SCHEDULES}
-        learned: dict[str, list[float]] = {"before": [], "after": []}
+        chosen = [one for one in found if one[0] == "plain"][: 2 if quick else 18]
+        worth: dict[tuple[str, str, float], list[Worth]] = {}
         for number, (_, one, warmed, seconds) in enumerate(chosen):
             progress("budgets", number, len(chosen))
             random = np.random.default_rng(number)
-            everything = Stream.of(one, warmed.timeline, random, MOMENTS, KINDS)
-            for name, weights in SCHEDULES.items():
-                for budget in BUDGETS:
-                    share = _after(models, one, seconds * budget, everything, weights)
-                    shares[name][budget].append(100 * share)
-            spoken = Stream.of(one, warmed.timeline, random, MOMENTS, ("asr",))
-            learned["before"].append(100 * _after(models, one, seconds / 4, spoken, None))
-            learned["after"].append(100 * _after(models, one, seconds / 4, spoken, None, uses=True))
+            for app, kinds in APPLICATIONS.items():
+                earlier, later = (Stream.of(one, warmed.timeline, random, MOMENTS, kinds) for _ in range(2))
+                arms: dict[str, tuple[Mapping[Kind_, float], Uses | None]] = {
+                    "weighted": (WEIGHTS, None),
+                    "learned": (WEIGHTS, warm_runs.used(earlier, warmed)),
+                    "in-turn": (warm_runs.IN_TURN, None),
+                }
+                for arm, (weights, uses) in arms.items():
+                    for budget in BUDGETS:
+                        share = warm_runs.within(models, one, seconds * budget, later, weights, uses)
+                        worth.setdefault((app, arm, budget), []).append(share)
         progress("budgets", len(chosen), len(chosen))
-        self._curves = shares
-        for name, by_budget in shares.items():
-            for budget, hits in by_budget.items():
-                yield Row.of(
-                    f"budget-{budget:.0%}/{name}", f"later requests that hit after {budget:.0%} of the model time",
-                    "%", "higher", hits,
-                )  # fmt: skip
-        for name, hits in learned.items():
+        self._curves = {arm: {} for arm in ("weighted", "learned", "in-turn")}
+        for (app, arm, budget), shares in worth.items():
+            hits = [100 * share.hits for share in shares]
+            saved = [100 * share.seconds for share in shares]
+            if app == "everything":
+                self._curves[arm][budget] = hits
+            what = f"after {budget:.0%} of the model time; asked for: {app}"
+            yield Row.of(f"budget-{budget:.0%}/{app}/{arm}", f"later requests that hit {what}", "%", "higher", hits)
             yield Row.of(
-                f"speech-only/{name}", "of requests for speech, after 25% of the model time; "
-                + ("weights as they start" if name == "before" else "weights after only speech was used"),
-                "%", "higher", hits,
+                f"budget-{budget:.0%}/{app}/{arm}/saved", f"model time of later requests saved {what}",
+                "%", "higher", saved,
             )  # fmt: skip
 
     def plot(self, result: Result, figure: Figure) -> None:
@@ -151,7 +154,7 @@ class WarmTable(Table):
             return
         figure.set_size_inches(6, 3.4)
         axes = figure.subplots()
-        for (name, shares), colour in zip(self._curves.items(), ("#2f7d5b", "#b5482f"), strict=True):
+        for (name, shares), colour in zip(self._curves.items(), ("#2f7d5b", "#2f5d8a", "#b5482f"), strict=True):
             means = [0.0, *(float(np.mean(hits)) for hits in shares.values()), 100.0]
             axes.plot([0, *(100 * budget for budget in shares), 100], means, marker="o", color=colour, label=name)
         axes.set_xlabel("model time spent, % of what everything takes")
@@ -264,12 +267,6 @@ def _later(
             f"wait/{arm}/p95", f"P95 wait of a later request, {arm}", "ms", "lower", 1000 * percentile(waits[arm], 0.95)
         )
     yield Row.of("time/again", "warming what is warm, in another process's cache", "ms", "lower", again)
-
-
-def _after(models: Models, one: Talk, seconds: float, stream: Stream, weights: object, *, uses: bool = False) -> float:
-    learned = warm_runs.used(["asr"]) if uses else None
-    chosen = WEIGHTS if weights is None else warm_runs.IN_TURN
-    return warm_runs.within(models, one, seconds, stream, chosen, learned)
 
 
 def _damaged(models: Models, folder: Path, progress: Progress) -> Iterator[Row]:

@@ -60,6 +60,10 @@ class Models:
             }
         )
 
+    def cost(self, name: str, given: Any) -> float:
+        """Seconds that computing it took; 0 where it was not."""
+        return self._known.get((name, _digest(given)), (None, 0.0))[1]
+
     def _answering(self, name: str) -> Callable[[Any], Any]:
         def answer(given: Any) -> Any:
             place = name, _digest(given)
@@ -84,6 +88,16 @@ def _digest(given: Any) -> bytes:
     return blake3(repr(getattr(given, "size", 0)).encode() + raw).digest()
 
 
+@dataclass(frozen=True)
+class Worth:
+    """What a cache holds of a stream, as shares (0…1)."""
+
+    hits: float
+    """Of its requests."""
+    seconds: float
+    """Of the model time that they would take, were each computed."""
+
+
 @dataclass
 class Stream:
     """Later requests of an application that knows the timeline: at random moments of a talk, what there is then."""
@@ -95,11 +109,15 @@ class Stream:
         """`moments` uniform over the talk; `kinds` of things that are asked for."""
         return Stream([one for at in random.uniform(0, talk.length_ms, moments) for one in _at(talk, line, at, kinds)])
 
-    def hits(self, cache: Cache, encoders: Encoders) -> float:
-        """Share (0…1) that the cache holds now; computes nothing."""
+    def held(self, cache: Cache, encoders: Encoders, models: Models) -> Worth:
+        """What the cache holds of it now; computes nothing."""
         missing = object()
         held = [cache.get(_encoder(encoders, n).key(x, region=r), missing) is not missing for n, x, r in self.asks]
-        return sum(held) / len(held) if held else 0.0
+        costs = [
+            models.cost(name, given if region is None else region.render(given)) for name, given, region in self.asks
+        ]
+        saved = sum(cost for cost, yes in zip(costs, held, strict=True) if yes)
+        return Worth(sum(held) / max(1, len(held)), saved / max(1e-9, sum(costs)))
 
     def play(self, encoders: Encoders, models: Models) -> tuple[float, list[float]]:
         """Ask one after another: the share that no model was needed for, and seconds of each, model time included."""
@@ -147,20 +165,25 @@ def within(
     stream: Stream,
     weights: Mapping[Kind, float] | None = None,
     uses: Uses | None = None,
-) -> float:
-    """Share of `stream` that hits after warming for so many seconds of model time."""
+) -> Worth:
+    """What of `stream` hits after warming for so many seconds of model time."""
     with Cache() as cache:
         encoders = models.encoders(cache)
         options = WarmOptions(budget_seconds=seconds) if weights is None else WarmOptions(
             budget_seconds=seconds, weights=weights
         )  # fmt: skip
         warm_video(cache, talk.path, encoders, options, uses=uses, clock=lambda: models.seconds)
-        return stream.hits(cache, encoders)
+        return stream.held(cache, encoders, models)
 
 
-def used(kinds: Sequence[Kind]) -> Uses:
-    """What is known after an application has used all that was warmed of `kinds`, and nothing of the others."""
+def used(stream: Stream, warmed: Warmed) -> Uses:
+    """What is known after an application has asked for `stream` of what was warmed."""
+    kinds: dict[str, Kind] = {"frame": "frame", "read": "ocr", "hear": "asr"}
+    asked: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
+    for name, given, region in stream.asks:
+        if name in kinds:
+            asked[kinds[name]].add(_digest(given if region is None else region.render(given)))
     uses = Uses()
-    for kind in KINDS:
-        uses.count(kind, warmed=500, used=500 if kind in kinds else 0)
+    for kind, blocks in asked.items():
+        uses.count(kind, warmed=max(warmed.done[kind], len(blocks)), used=len(blocks))
     return uses

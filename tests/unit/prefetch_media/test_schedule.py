@@ -59,17 +59,17 @@ def test_what_waits_is_counted() -> None:
     assert (len(schedule), schedule.waiting_bytes) == (0, 0)
 
 
-def test_slow_decoding_makes_a_kind_dearer_within_bounds() -> None:
+def test_what_is_slow_becomes_dearer_within_bounds() -> None:
     schedule: Schedule[int] = Schedule()
-    schedule.decoded("frame", 1000, 0.004)
+    schedule.took("frame", 1000, 0.004)
     assert schedule.weights() == dict(WEIGHTS)  # with nothing to compare it with
-    schedule.decoded("asr", 1000, 0.001)
+    schedule.took("asr", 1000, 0.001)
     weights = schedule.weights()
     assert weights["frame"] == pytest.approx(1.5 * 2**0.5)
     assert weights["asr"] == pytest.approx(0.8 / 2**0.5)
     assert weights["ocr"] == WEIGHTS["ocr"]
     for _ in range(100):
-        schedule.decoded("frame", 1000, 1000.0)
+        schedule.took("frame", 1000, 1000.0)
     assert schedule.weight("frame") == pytest.approx(1.5 * MOST)
 
 
@@ -89,6 +89,6 @@ def test_little_evidence_moves_little() -> None:
     schedule.used("frame", 1, 0)
     schedule.used("ocr", 1, 1)
     assert schedule.weight("frame") == pytest.approx(1.5, rel=0.05)
-    schedule.decoded("ocr", 0, 1.0)
-    schedule.decoded("ocr", 10, 0.0)
+    schedule.took("ocr", 0, 1.0)
+    schedule.took("ocr", 10, 0.0)
     assert schedule.weight("ocr") == pytest.approx(1.0, rel=0.05)

@@ -7,8 +7,8 @@ A queue that had nothing to do gains no credit by that.
 
 Weights start at frames 1.5, regions 1.0, speech 0.8, and are moved by two things that are observed:
 
-* decode delay: what takes longer a byte to decode than the others do (geometric mean) costs more, by the root of the
-  ratio;
+* delay: what takes longer a byte, to decode and to compute, than the others do (geometric mean) costs more, by the
+  root of the ratio;
 * use: kinds whose warmed blocks are hit more often than the average cost less, by the ratio of the shares; a prior of
   32 blocks at the average keeps small samples quiet.
 
@@ -29,19 +29,20 @@ T = TypeVar("T")
 
 WEIGHTS: Mapping[Kind, float] = {"frame": 1.5, "ocr": 1.0, "asr": 0.8}
 MOST = 2.0
-"""Factor by which each of decode delay and use may move a weight, either way."""
+"""Factor by which each of delay and use may move a weight, either way."""
 PRIOR = 32.0
 """Blocks at the average share of use that each kind begins with."""
 MEMORY = 0.9
-"""Share of the old mean that one more observation of decode delay leaves."""
+"""Share of the old mean that one more observation of delay leaves."""
 
 
 @dataclass(slots=True)
 class _Queue(Generic[T]):
     items: deque[tuple[int, T]] = field(default_factory=deque)
     clock: float = 0.0
-    delay: float | None = None
-    """Seconds a byte, exponentially averaged."""
+    seconds: float = 0.0
+    """That items took, exponentially averaged, as are their bytes."""
+    bytes: float = 0.0
     warmed: int = 0
     used: int = 0
 
@@ -95,12 +96,14 @@ class Schedule(Generic[T]):
         self._bytes -= size
         return kind, item
 
-    def decoded(self, kind: Kind, size: int, seconds: float) -> None:
-        """Observe that `size` bytes for `kind` took that long to decode."""
+    def took(self, kind: Kind, size: int, seconds: float) -> None:
+        """Observe that an item of `size` bytes took that long to decode and to compute."""
         if size <= 0 or seconds <= 0:
             return
-        queue, delay = self._queues[kind], seconds / size
-        queue.delay = delay if queue.delay is None else MEMORY * queue.delay + (1 - MEMORY) * delay
+        queue = self._queues[kind]
+        kept = MEMORY if queue.bytes else 0.0
+        queue.seconds = kept * queue.seconds + (1 - kept) * seconds
+        queue.bytes = kept * queue.bytes + (1 - kept) * size
 
     def used(self, kind: Kind, warmed: int, used: int) -> None:
         """Observe that of so many blocks that were warmed, so many were hit later."""
@@ -117,11 +120,10 @@ class Schedule(Generic[T]):
         return {kind: self.weight(kind) for kind in KINDS}
 
     def _delay_factor(self, kind: Kind) -> float:
-        delays = [queue.delay for queue in self._queues.values() if queue.delay is not None]
-        own = self._queues[kind].delay
-        if own is None or len(delays) < 2:
+        delays = {kind: queue.seconds / queue.bytes for kind, queue in self._queues.items() if queue.bytes}
+        if kind not in delays or len(delays) < 2:
             return 1.0
-        return _within(sqrt(own / exp(sum(map(log, delays)) / len(delays))))
+        return _within(sqrt(delays[kind] / exp(sum(map(log, delays.values())) / len(delays))))
 
     def _use_factor(self, kind: Kind) -> float:
         warmed = sum(queue.warmed for queue in self._queues.values())

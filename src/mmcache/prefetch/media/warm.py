@@ -117,6 +117,10 @@ def warm_video(
 @dataclass(slots=True)
 class _Work:
     task: Task
+    size: int
+    """Bytes that a model is given."""
+    seconds: float
+    """That decoding them took."""
     still: Still | None = None
     segment: Segment | None = None
 
@@ -200,8 +204,7 @@ class _Run:
                 break
             start, end = segment.start_ms, segment.end_ms
             task = Task("asr", asr_offset=start / 1000, asr_end=end / 1000)
-            schedule.decoded("asr", segment.size, segment.seconds)
-            schedule.add("asr", segment.size, _Work(task, segment=segment))
+            schedule.add("asr", segment.size, _Work(task, segment.size, segment.seconds, segment=segment))
         return stills, speech
 
     def _room(self) -> bool:
@@ -213,8 +216,7 @@ class _Run:
         kinds: list[Kind] = ["frame", "ocr"]
         for kind, wanted in zip(kinds, (self._encoders.frame, self._encoders.read), strict=True):
             if wanted is not None:
-                schedule.decoded(kind, still.size, still.seconds)
-                schedule.add(kind, still.size, _Work(Task(kind, frame_ts=ms), still))
+                schedule.add(kind, still.size, _Work(Task(kind, frame_ts=ms), still.size, still.seconds, still))
 
     # Tasks are done --------------------------------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class _Run:
             return
         keys: list[Key] = []
         values = []
-        step = ""
+        step, began = "", self._clock()
         try:
             for name, encoder, source, region in self._steps(work, values):
                 step = name
@@ -243,6 +245,7 @@ class _Run:
             self._faults.add(step or task.kind, task.at_ms, str(error) if known else type(error).__name__)
             return
         self._done[task.kind] += 1
+        self._schedule.took(task.kind, work.size, work.seconds + self._clock() - began)
         self._journal.done(task, keys)
         if self._uses is not None:
             self._uses.warmed(task.kind, keys)
@@ -292,11 +295,11 @@ class _Run:
                 self._read.append((work.still.start_ms, work.still.frame_ms, task.roi_bbox, text, score))
         elif task.kind == "ocr":
             assert work.still is not None
-            size = self._size(work.still)
-            found = results.boxes(values[0], size) if values else [(0, 0, *size)]
+            whole = self._size(work.still)
+            found = results.boxes(values[0], whole) if values else [(0, 0, *whole)]
             for box in reversed(found):
-                region = Task("ocr", task.frame_ts, box)
-                self._schedule.add("ocr", 3 * box[2] * box[3], _Work(region, work.still), first=True)
+                region, size = Task("ocr", task.frame_ts, box), 3 * box[2] * box[3]
+                self._schedule.add("ocr", size, _Work(region, size, 0.0, work.still), first=True)
 
     def _size(self, still: Still) -> tuple[int, int]:
         facts = self._noted.ended.get("video")
