@@ -122,7 +122,7 @@ class Tracker:
             if id in held or one.state == "faded":
                 continue
             heir = held.get(into.get(id, 0))
-            if heir is not None and heir.state != "faded":
+            if heir is not None and heir.state != "faded" and one.state != "fading":
                 heir.merged = [*heir.merged, id][-MOST_MERGED:]
                 events.append(Happened("merged", id, heir.id))
             else:
