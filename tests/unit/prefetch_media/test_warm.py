@@ -214,6 +214,19 @@ def test_a_listener_that_fails_leaves_the_rest(video: Path) -> None:
     assert [fault.where for fault in warmed.timeline.faults] == ["listen"]
 
 
+@pytest.mark.parametrize("name", ["frame", "listen"])
+def test_a_model_that_cannot_be_loaded_ends_it(video: Path, name: str) -> None:
+    def unloaded(given: Any) -> Any:
+        raise SettingsError("there are no weights")
+
+    with Cache() as cache:
+        encoders = Counted(cache).encoders
+        modality = encoders[name].signature.modality
+        encoders[name] = cache.wrap(unloaded, modality=modality, signature="unloaded-1", guard=False)
+        with pytest.raises(SettingsError, match="no weights"):
+            warm_video(cache, video, encoders)
+
+
 def test_answers_that_make_no_sense_are_left_out(video: Path) -> None:
     with Cache() as cache:
         encoders = Counted(cache).encoders

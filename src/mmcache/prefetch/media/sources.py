@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mmcache.model.errors import InvalidInputError
+from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.prefetch.media import results
 from mmcache.prefetch.media.encoders import Encoders
 from mmcache.prefetch.media.frames import Reel, Still, frame_at, stills
@@ -90,6 +90,8 @@ class Audio:
             return [(start, min(start + BLIND_MS, whole)) for start in range(0, whole, BLIND_MS)]
         try:
             return results.spans(listen((np.ascontiguousarray(samples), RATE)), whole)
+        except SettingsError:
+            raise
         except Exception as error:  # noqa: BLE001 - a model of the user's; the rest of the file goes on
             self.faults.add("listen", 0, type(error).__name__)
             return []

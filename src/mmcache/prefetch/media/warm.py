@@ -105,7 +105,8 @@ def warm_video(
     """Warm `cache` with what `encoders` make of a video file; default: those that the extra `warm` brings.
 
     What cannot be read is left out and told in the timeline. uses: what is known of how warmed blocks are used.
-    Raises `InvalidInputError` for a file with neither pictures nor sound that can be decoded, `SettingsError`.
+    Raises `InvalidInputError` for a file with neither pictures nor sound that can be decoded, `SettingsError` also
+    where a model cannot be loaded.
     """
     path = Path(file)
     given = packaged(cache, ocr=options.ocr, asr=options.asr) if encoders is None else Encoders.of(encoders)
@@ -239,6 +240,8 @@ class _Run:
                 values.append(value)
                 self._bytes += results.nbytes(value)
             self._tell(work, values)
+        except SettingsError:  # a model cannot be loaded: no task of its kind will do better
+            raise
         except Exception as error:  # noqa: BLE001 - a model of the user's; the other tasks go on
             self._failed += 1
             known = isinstance(error, MMCacheError)
