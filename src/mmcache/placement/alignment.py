@@ -17,8 +17,8 @@ from mmcache.placement.cosine import Floats, unit
 
 Doubles = npt.NDArray[np.float64]
 
-RIDGE = 0.03
-"""Of the mean variance of an input dimension: what keeps a map of few pairs from being of their noise."""
+RIDGE = 1.0
+"""What keeps a map of few pairs from being of their noise: it weighs like so many pairs for each input dimension."""
 REFIT = 0.125
 """A map is solved for anew when so much weight was added since, as a share of all."""
 
@@ -42,7 +42,7 @@ def fit(inputs: npt.ArrayLike, outputs: npt.ArrayLike, ridge: float = RIDGE) -> 
     x, y = np.asarray(inputs, np.float64), np.asarray(outputs, np.float64)
     mean, goal = x.mean(axis=0), y.mean(axis=0)
     spread = (x - mean).T @ (x - mean)
-    matrix = np.linalg.solve(_ridged(spread, ridge), (x - mean).T @ (y - goal))
+    matrix = np.linalg.solve(_ridged(spread, ridge, len(x)), (x - mean).T @ (y - goal))
     return Affine(matrix, goal - mean @ matrix)
 
 
@@ -95,7 +95,9 @@ class RunningAffine:
             return Affine(np.zeros((width, both - width)), np.zeros(both - width))
         means = self._sums / self.weight
         centred = self._products - self.weight * np.outer(means[:width], means)
-        matrix = np.asarray(np.linalg.solve(_ridged(centred[:, :width], self._ridge), centred[:, width:]), np.float64)
+        matrix = np.asarray(
+            np.linalg.solve(_ridged(centred[:, :width], self._ridge, self.weight), centred[:, width:]), np.float64
+        )
         return Affine(matrix, means[width:] - means[:width] @ matrix)
 
     @property
@@ -144,6 +146,5 @@ class JointSpace:
         return found
 
 
-def _ridged(spread: Doubles, ridge: float) -> Doubles:
-    width = len(spread)
-    return spread + np.eye(width) * (ridge * max(float(np.trace(spread)) / width, 1e-12))
+def _ridged(spread: Doubles, ridge: float, weight: float) -> Doubles:
+    return spread + np.eye(len(spread)) * max(ridge * float(np.trace(spread)) / weight, 1e-12)

@@ -144,40 +144,38 @@ class Arena:
         return out
 
     def gather_pages(self, page_lists: Sequence[PageList], out: Array | None = None) -> Array:
-        """Whole pages of several lists, one after the other, `[pages, tokens, channels]`: one copy for each run.
+        """Whole pages of several lists, one after the other, `[pages, tokens, channels]`.
 
         `out`, where given, has room for at least as many pages. Returns the part of it that was filled.
         """
-        with self.lease(*page_lists):
-            pages = np.fromiter(chain.from_iterable(chain.from_iterable(one.rows for one in page_lists)), np.int64)
+        with self.lease(*page_lists) as pages:
             if out is None:
                 out = np.empty((len(pages), *self.page_shape), self.dtype)
             elif len(out) < len(pages) or out.shape[1:] != self.page_shape or out.dtype != self.dtype:
                 raise ArenaError(f"gathers {len(pages)} pages of {self.dtype}, `out` is {out.dtype} of {out.shape}")
-            ends = [*(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
-            begin = 0
-            for end in ends:
-                first = int(pages[begin]) if end > begin else 0
-                out[begin:end] = self._data[first : first + end - begin]
-                begin = end
-        return out[: len(pages)]
+            filled = out[: len(pages)]
+            self._data.take(pages, axis=0, out=filled, mode="clip")  # any other mode copies twice
+        return filled
 
     @contextmanager
-    def lease(self, *page_lists: PageList) -> Iterator[None]:
-        """Inside, the lists' pages are neither moved nor used again, even when they are released meanwhile."""
+    def lease(self, *page_lists: PageList) -> Iterator[npt.NDArray[np.int64]]:
+        """Inside, the lists' pages are neither moved nor used again, even when they are released meanwhile.
+
+        Gives their numbers, one list after the other.
+        """
         with self._lock:
             for page_list in page_lists:
                 self._check_live(page_list)
-            for page_list in page_lists:
-                self._hold(self._holders, page_list, 1)
-                self._hold(self._leased, page_list, 1)
+            rows = chain.from_iterable(page_list.rows for page_list in page_lists)
+            pages = np.fromiter(chain.from_iterable(rows), np.int64)
+            np.add.at(self._holders, pages, 1)  # lists may share pages
+            np.add.at(self._leased, pages, 1)
         try:
-            yield
+            yield pages
         finally:
             with self._lock:
-                for page_list in page_lists:
-                    self._hold(self._holders, page_list, -1)
-                    self._hold(self._leased, page_list, -1)
+                np.subtract.at(self._holders, pages, 1)
+                np.subtract.at(self._leased, pages, 1)
 
     def release(self, page_list: PageList) -> None:
         """Give the list up; raises `ArenaError` the second time. Pages are free once nobody shares or leases them."""
@@ -278,8 +276,9 @@ def fragmentation(page_lists: Iterable[PageList]) -> float:
 
 
 def scattered(pages: Sequence[int]) -> int:
-    """Of pages in the order in which they are gathered: those that lie neither just behind the page before them nor
-    just in front of the page after them. A single page is not scattered."""
+    """Of pages in the order in which they are read: those that lie neither just behind the page before them nor just
+    in front of the page after them. A single page is not scattered. Who reads in ascending order, as one should,
+    counts `sorted(pages)`."""
     if len(pages) < 2:
         return 0
     follows = np.diff(np.asarray(pages, np.int64)) == 1
@@ -287,7 +286,7 @@ def scattered(pages: Sequence[int]) -> int:
 
 
 def runs(pages: Sequence[int]) -> int:
-    """Into how many runs of neighbours, in ascending order, pages fall that are gathered in this order."""
+    """Into how many runs of ascending neighbours pages fall that are read in this order."""
     return int(np.count_nonzero(np.diff(np.asarray(pages, np.int64)) != 1)) + 1 if len(pages) else 0
 
 

@@ -88,7 +88,7 @@ class Mover:
                 del self._owner[page]
 
     def used(self, names: Sequence[Hashable]) -> None:
-        """One gather of these blocks, in this order. One append."""
+        """One gather of these blocks. One append."""
         self._seen.append(tuple(names))
 
     @property
@@ -146,7 +146,7 @@ class Mover:
 
     def _may_pay(self, edge: Edge) -> bool:
         """Whether bringing the smaller of both blocks to the other would pay."""
-        one, other = self._pages.get(edge.before), self._pages.get(edge.after)
+        one, other = self._pages.get(edge.one), self._pages.get(edge.other)
         if not one or not other:
             return False
         least = self._price.at_least * self._price.page * 2 * min(len(one), len(other))
@@ -175,12 +175,12 @@ class Mover:
 
     def _open_seams(self, chain: Chain) -> float:
         """How often, of late, a gather met a seam in this chain that laying it would close."""
-        within = (
-            weight * seams(self._pages[before][-1:] + self._pages[after])
-            for before, after, weight in zip(chain.blocks, chain.blocks[1:], chain.weights, strict=False)
-        )
-        first = max(chain.weights, default=0.0) * seams(self._pages[chain.blocks[0]])
-        return first + sum(within)
+        total = max(chain.weights, default=0.0) * seams(self._pages[chain.blocks[0]])
+        for (one, other), weight in zip(pairwise(chain.blocks), chain.weights, strict=True):
+            before, after = self._pages[one], self._pages[other]
+            apart = after[0] != before[-1] + 1 and before[0] != after[-1] + 1
+            total += weight * (apart + seams(after))
+        return total
 
     @staticmethod
     def _place(pages: npt.NDArray[np.int64], fixed: npt.NDArray[np.bool_]) -> int | None:

@@ -1,28 +1,28 @@
-"""In which order blocks should lie: those side by side that are gathered one after the other.
+"""In which order blocks should lie: those side by side that are gathered together.
 
-That is a layout of code by its profile (Pettis and Hansen, PLDI 1990) with blocks for procedures: each pair that was
-gathered one behind the other is an edge, and the heaviest edges are made neighbours first. Pure; time is the number of
-gathers.
+That is the layout of code by its profile (Pettis and Hansen, PLDI 1990) with blocks for procedures: each pair that was
+gathered together is an edge, and the heaviest edges are made neighbours first. Pure; time is the number of gathers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 HORIZON = 4096
 """Gathers after which one counts for 1/e."""
-MOST_EDGES = 1 << 17
+MOST_EDGES = 1 << 15
+REACH = 16
+"""Blocks of a gather are paired with so many that follow: what a gather of many costs is bounded."""
 _LARGEST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`after` was gathered just behind `before`."""
+    """Both were gathered together."""
 
-    before: Hashable
-    after: Hashable
+    one: Hashable
+    other: Hashable
     weight: float
     """How often, of late."""
 
@@ -42,7 +42,7 @@ class Chain:
 
 
 class Together:
-    """What was gathered one behind the other, older gathers for less. Bounded: the lightest edges are forgotten."""
+    """What was gathered together, older gathers for less. Bounded: the lightest edges are forgotten."""
 
     def __init__(self, horizon: float = HORIZON, most_edges: int = MOST_EDGES) -> None:
         """horizon: gathers, see `HORIZON`."""
@@ -56,14 +56,16 @@ class Together:
         return len(self._edges)
 
     def used(self, blocks: Sequence[Hashable], weight: float = 1.0) -> None:
-        """One gather of `blocks`, in this order. weight: less for one that is only expected, by likeness say."""
+        """One gather of `blocks`. weight: less for one that is only expected, by likeness say."""
         self.gathers += 1
         self._unit *= self._growth
         more = weight * self._unit
         edges = self._edges
-        for pair in pairwise(blocks):
-            if pair[0] != pair[1]:
-                edges[pair] = edges.get(pair, 0.0) + more
+        for at, one in enumerate(blocks):
+            for other in blocks[at + 1 : at + 1 + REACH]:
+                if one != other:
+                    pair = (other, one) if (other, one) in edges else (one, other)
+                    edges[pair] = edges.get(pair, 0.0) + more
         if len(edges) > self._most:
             heaviest = sorted(edges.items(), key=_by_weight)[: max(1, self._most * 3 // 4)]
             self._edges = dict(heaviest)
@@ -90,8 +92,7 @@ def chains(edges: Iterable[Edge], most_blocks: int = 1024) -> list[Chain]:
 
     most_blocks: of a chain; longer ones are not joined, so that none takes a whole arena to be laid.
     """
-    following: dict[Hashable, tuple[Hashable, float]] = {}
-    led: set[Hashable] = set()
+    ends: dict[Hashable, list[Edge]] = {}
     parent: dict[Hashable, Hashable] = {}
     size: dict[Hashable, int] = {}
 
@@ -104,24 +105,30 @@ def chains(edges: Iterable[Edge], most_blocks: int = 1024) -> list[Chain]:
         return found
 
     for edge in edges:
-        if edge.before in following or edge.after in led:
+        if len(ends.get(edge.one, ())) > 1 or len(ends.get(edge.other, ())) > 1:
             continue
-        one, other = root(edge.before), root(edge.after)
+        one, other = root(edge.one), root(edge.other)
         joined = size.get(one, 1) + size.get(other, 1)
         if one == other or joined > most_blocks:
             continue
         if size.get(one, 1) < size.get(other, 1):
             one, other = other, one
         parent[other], size[one] = one, joined
-        following[edge.before] = edge.after, edge.weight
-        led.add(edge.after)
-    found = []
-    for block in following:
-        if block in led:
-            continue
-        blocks, weights = [block], []
-        while (step := following.get(blocks[-1])) is not None:
-            blocks.append(step[0])
-            weights.append(step[1])
-        found.append(Chain(tuple(blocks), tuple(weights)))
+        ends.setdefault(edge.one, []).append(edge)
+        ends.setdefault(edge.other, []).append(edge)
+    found, seen = [], set[Hashable]()
+    for block, joints in ends.items():
+        if len(joints) == 1 and block not in seen:
+            found.append(_walked(block, ends))
+            seen.add(found[-1].blocks[-1])
     return sorted(found, key=lambda chain: -chain.weight)
+
+
+def _walked(block: Hashable, ends: dict[Hashable, list[Edge]]) -> Chain:
+    """The chain that ends with `block`, from there."""
+    blocks, weights, last = [block], [], None
+    while (step := next((edge for edge in ends[block] if edge is not last), None)) is not None:
+        block, last = step.other if step.one == block else step.one, step
+        blocks.append(block)
+        weights.append(step.weight)
+    return Chain(tuple(blocks), tuple(weights))
