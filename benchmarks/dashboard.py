@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from mmcache.hotkeys.view import EVENT_NAME, MOST_EDGES, MOST_KEYS, Community, HotEdge, HotKey, HotView, encode
 from mmcache.lab.bench import main
 from mmcache.lab.incident.many import build
 from mmcache.lab.incident.spans import SWAP_AT, Night
@@ -68,16 +70,36 @@ class Client:
             raise MMCacheError(f"{path}: {reply.status} {raw[:200]!r}")
         return json.loads(raw), took
 
-    def post(self, body: bytes) -> float:
+    def post(self, body: bytes, path: str = "/v1/traces") -> float:
         """Milliseconds until it was on the disk."""
         began = time.perf_counter()
         headers = {"content-type": "application/x-protobuf", "content-encoding": "gzip"}
-        self._connection.request("POST", "/v1/traces", body, headers)
+        self._connection.request("POST", path, body, headers)
         reply = self._connection.getresponse()
         reply.read()
         if reply.status != 200:
             raise MMCacheError(f"refused: {reply.status}")
         return (time.perf_counter() - began) * 1e3
+
+
+def watched(client: Client, processes: int = 8) -> None:
+    """The largest views of hot keys that there are, of several processes that have most keys in common."""
+    for process in range(processes):
+        keys = [
+            HotKey(
+                f"{at + 10 * process + 1:016x}", 200.0 - at, {"heat": 150.0 - at, "attention": 50.0}, 150.0, "text",
+                f"tenant-{at % 5}", "memory", 4096, 12.0, 0.8, at // 10 + 1,
+            )
+            for at in range(MOST_KEYS)
+        ]  # fmt: skip
+        edges = [HotEdge(at % MOST_KEYS, (7 * at + 1) % MOST_KEYS, 1.0 + at % 9) for at in range(MOST_EDGES)]
+        groups = [Community(at + 1, 10, 20.0, "living", time.time()) for at in range(MOST_KEYS // 10)]
+        request = ExportLogsServiceRequest()
+        group = request.resource_logs.add()
+        group.resource.attributes.add(key="service.instance.id").value.string_value = f"web-{process}"
+        record = group.scope_logs.add().log_records.add(event_name=EVENT_NAME)
+        record.body.string_value = encode(HotView(time.time(), "mmcache", "", keys, edges, groups)).decode()
+        client.post(gzip.compress(request.SerializeToString(), 1), "/v1/logs")
 
 
 @contextmanager
@@ -154,6 +176,7 @@ class DashboardTable(Table):
             count = build(path, Night(midnight, spans, HOURS, seeds[0]), copies)
             progress("asking", 1, 3)
             with dashboard(path) as base:
+                watched(Client(base))
                 rows += self._asked(Client(base), midnight, rounds)
                 progress("sending", 2, 3)
                 rate, answers = sent(base, 2.0 if quick else 8.0)
@@ -179,6 +202,7 @@ class DashboardTable(Table):
             for said, query in QUESTIONS.items():
                 given = {axis: key if value == "KEY" else value for axis, value in query.items()}
                 asked.append((f"{name}, {said}", f"/api/v1/{said.split()[0].rstrip(',')}", window | given))
+        asked.append(("graph of hot keys", "/api/v1/graph", {}))  # of now
         asked.append(("one trace", f"/api/v1/traces/{miss['trace']}", {}))
         asked.append(("explain", f"/api/v1/explain/{miss['trace']}/{miss['span']}", {}))
         taken: dict[str, list[float]] = {name: [] for name, _, _ in asked}

@@ -63,7 +63,7 @@ def test_it_follows_what_comes_and_comes_back(tmp_path: Path, open_page: OpenPag
         expect(page.locator("#graph .together .hint")).to_have_text("1 appeared · 1 living")
         assert tell(address, view(8, two(), first=9), "web-2") == {}
         expect(page.locator("#graph .node")).to_have_count(16)
-        expect(page.locator("#graph .hint").first).to_contain_text("16 of 1,000 keys")
+        expect(page.locator("#graph .hint").first).to_contain_text("16 keys, 18 edges, 2 processes")
         said = tell(address, HotView(0.0, "", "", [HotKey("nothing", 1.0)]), "web-1")
         assert said["partialSuccess"]["rejectedLogRecords"] == "1"
         send(address, [lookup(1, time.time() - 5, hit=True, **{"key.hash": f"{3:016x}"})])

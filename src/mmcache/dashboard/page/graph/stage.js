@@ -94,7 +94,7 @@ export class Stage {
       assign(line, { "stroke-width": (0.6 + 2.6 * share).toFixed(2), "stroke-opacity": (0.22 + 0.55 * share).toFixed(2) });
     });
     const shown = [...new Set(this.nodes.map((node) => node.community))].filter((id) => id !== null && this.titles.has(id));
-    reconcile(this.words, shown, (id) => String(id), () => svg("text", { class: "word" }), (word, id) => (word.textContent = this.titles.get(String(id)) ?? ""));
+    reconcile(this.words, shown, (id) => String(id), () => svg("text", { class: "word" }), (word, id) => (word.textContent = this.titles.get(String(id))?.split(" · ")[0] ?? ""));
     assign(this.canvas, { "aria-label": `${this.nodes.length} keys, ${this.edges.length} edges. Arrow keys move between keys, Enter shows one.` });
     this.mark();
     this.move();

@@ -86,7 +86,7 @@ export class GraphPanel extends Panel {
     if (empty) this.hint.textContent = this.about.hint ?? "";
     if (empty) return this.showHow(instances.length > 0);
     const shown = instances.filter((one) => one.shown).length;
-    const of = data.tracked_keys > nodes.length ? ` of ${count(data.tracked_keys)}` : "";
+    const of = shown === 1 && data.tracked_keys > nodes.length ? ` of ${count(data.tracked_keys)}` : "";
     this.hint.textContent = `${nodes.length}${of} keys, ${edges.length} edges, ${shown === 1 ? "one process" : `${shown} processes`}${data.at === null ? "" : `, ${clockSeconds(data.at)}`}`;
     if (!communities.some((one) => one.id === this.chosenCommunity)) this.chosenCommunity = "";
     this.stage.community = this.chosenCommunity;
@@ -127,7 +127,7 @@ export class GraphPanel extends Panel {
   showHow(some) {
     if (some) return fill(this.explain, el("p", { class: "none" }, "None of the hot keys is of what is filtered."));
     return fill(this.explain,
-      el("p", { class: "none" }, "No process says which of its keys are hot, in this time. It does where its cache is watched:"),
+      el("p", { class: "none" }, "No process says which of its keys are hot, in this time. mmcache serve does with --otlp; a program, where its cache is watched:"),
       el("pre", {}, el("code", {}, how(this.receiver))),
       el("p", { class: "none" }, "Then keys that are used one after another stand together here, and which of them will stay hot is said."));
   }
@@ -145,4 +145,4 @@ export class GraphPanel extends Panel {
   }
 }
 
-const how = (/** @type {string} */ to) => `from mmcache.hotkeys.watch import HotKeys\n\nhot = HotKeys(cache, otlp="${to}")`;
+const how = (/** @type {string} */ to) => `from mmcache.hotkeys import HotKeys\n\nhot = HotKeys(cache, otlp="${to}")`;
