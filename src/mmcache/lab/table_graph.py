@@ -46,7 +46,8 @@ class GraphTable(Table):
     remark: ClassVar[str] = (
         "Published: a refresh of the live topology within 800 ms at 1e5 edges; nothing is published of the rest. "
         "`refresh`: communities, their ids and the view, in one thread at low priority, after two in a hundred edges "
-        "changed; `first` begins from single keys; `cpu` is what it takes of a core, whatever else that does. `update`: one `follow` of an edge that is there. It is O(1) in "
+        "changed; `first` begins from single keys; `cpu` is what it takes of a core, whatever else that does. "
+        "`update`: one `follow` of an edge that is there. It is O(1) in "
         "work; at 1e5 edges dicts and arrays no longer fit the processor's own caches, which is what the ratio shows. "
         "`churn`: each update brings two keys that were never seen, at the bounds, so it includes letting the weakest "
         "go. `memory/churn`: what came to the process's memory after the graph was full, whatever else the process did "
