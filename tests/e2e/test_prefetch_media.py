@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Talk:
-    return talk(tmp_path_factory.mktemp("talk") / "talk.mp4", seed=7, slides=2)
+    return talk(tmp_path_factory.mktemp("talk") / "talk.mp4", seed=7)
 
 
 def test_a_talk_is_seen_read_and_heard_where_it_happens(one: Talk, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_talk_is_seen_read_and_heard_where_it_happens(one: Talk, tmp_path: Pat
 
 
 def test_a_rotated_mute_talk_of_variable_rate(tmp_path: Path) -> None:
-    made = talk(tmp_path / "r.mp4", seed=8, slides=1, kind=Kind("all", variable=True, sound=False, rotation=270))
+    made = talk(tmp_path / "r.mp4", seed=8, kind=Kind("all", variable=True, sound=False, rotation=270, slides=1))
     with Cache() as cache:
         warmed = warm_video(cache, made.path, packaged(cache, ocr=True, asr=True, threads=1))
     score = Score()

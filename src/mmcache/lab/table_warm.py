@@ -36,7 +36,8 @@ FRAME_MS = 40.0
 SPEECH_MS = 100.0
 """A tenth of a second, which nobody notices between sound and picture."""
 MADE = (
-    (Kind("plain"), 6),
+    (Kind("plain"), 3),
+    (Kind("long", slides=6), 1),
     (Kind("fades", fades=True), 2),
     (Kind("variable", variable=True), 2),
     (Kind("rotated", rotation=90), 1),
@@ -108,16 +109,16 @@ class WarmTable(Table):
         progress("warming", len(talks), len(talks))
         yield from _scored(scores)
         yield from _cost(found, rest)
-        yield from _later(models, found, quick, progress)
-        yield from self._budgets(models, found, quick, progress)
+        yield from _later(models, found, progress)
+        yield from self._budgets(models, found, progress)
         yield from _damaged(models, folder, progress)
         yield from _killed(talks[0][1], folder, progress)
 
     def _budgets(
-        self, models: Models, found: Sequence[tuple[str, Talk, Warmed, float]], quick: bool, progress: Progress
+        self, models: Models, found: Sequence[tuple[str, Talk, Warmed, float]], progress: Progress
     ) -> Iterator[Row]:
         """What a part of the time is worth, by schedule; and after an application's use is known."""
-        chosen = [one for one in found if one[0] == "plain"][: 2 if quick else 18]
+        chosen = [one for one in found if one[0] == "long"]
         worth: dict[tuple[str, str, float], list[Worth]] = {}
         for number, (_, one, warmed, seconds) in enumerate(chosen):
             progress("budgets", number, len(chosen))
@@ -138,10 +139,11 @@ class WarmTable(Table):
         for (app, arm, budget), shares in worth.items():
             hits = [100 * share.hits for share in shares]
             saved = [100 * share.seconds for share in shares]
-            if app == "everything":
-                self._curves[arm][budget] = hits
             what = f"after {budget:.0%} of the model time; asked for: {app}"
             yield Row.of(f"budget-{budget:.0%}/{app}/{arm}", f"later requests that hit {what}", "%", "higher", hits)
+            if app == "speech":
+                continue
+            self._curves[arm][budget] = hits
             yield Row.of(
                 f"budget-{budget:.0%}/{app}/{arm}/saved", f"model time of later requests saved {what}",
                 "%", "higher", saved,
@@ -174,7 +176,7 @@ def _talks(folder: Path, seeds: Sequence[int], quick: bool, progress: Progress) 
     for done, (kind, seed, number) in enumerate(wanted):
         progress("making talks", done, len(wanted))
         path = folder / f"{kind.name}-{seed}-{number}.mp4"
-        yield kind.name, talk(path, 100 * seed + number, slides=2, kind=kind)
+        yield kind.name, talk(path, 100 * seed + number, kind)
     progress("making talks", len(wanted), len(wanted))
 
 
@@ -229,14 +231,12 @@ def _cost(found: Sequence[tuple[str, Talk, Warmed, float]], rest: Sequence[float
     yield Row.of("time/rest", "of these, decoding, looking for changes, storing", "s", "lower", rest)
 
 
-def _later(
-    models: Models, found: Sequence[tuple[str, Talk, Warmed, float]], quick: bool, progress: Progress
-) -> Iterator[Row]:
+def _later(models: Models, found: Sequence[tuple[str, Talk, Warmed, float]], progress: Progress) -> Iterator[Row]:
     """An application's requests, cold and warm, and a second warming after a restart."""
     rates: dict[str, list[float]] = {"cold": [], "warm": []}
     waits: dict[str, list[float]] = {"cold": [], "warm": []}
     again: list[float] = []
-    chosen = [one for one in found if one[0] == "plain"][: 2 if quick else 9]
+    chosen = [one for one in found if one[0] in ("plain", "long")]
     for number, (_, one, warmed, _) in enumerate(chosen):
         progress("later requests", number, len(chosen))
         stream = Stream.of(one, warmed.timeline, np.random.default_rng(number), MOMENTS, KINDS)
@@ -275,7 +275,7 @@ def _damaged(models: Models, folder: Path, progress: Progress) -> Iterator[Row]:
     scores = {"cut": Score(), "scratched": Score()}
     for number in range(HOLES):
         progress("damaged files", number, HOLES)
-        one = talk(folder / f"whole-{number}.mkv", 9000 + number, slides=2)
+        one = talk(folder / f"whole-{number}.mkv", 9000 + number)
         for hole in range(HOLES):
             for way, score in scores.items():
                 path = folder / f"{way}-{number}-{hole}.mkv"

@@ -97,16 +97,17 @@ class Kind:
     rotation: int = 0
     fades: bool = False
     """Slides fade into each other."""
+    slides: int = 2
 
 
-def talk(path: Path, seed: int, *, slides: int = 3, kind: Kind = Kind()) -> Talk:
+def talk(path: Path, seed: int, kind: Kind = Kind()) -> Talk:
     """Make one: some 4 s a slide, each built in two steps. Raises `AssetError`."""
     random = np.random.default_rng(seed)
     shown: list[tuple[int, Image.Image]] = []
     printed: list[Printed] = []
     changes: list[int] = []
     at = 0
-    for number in range(slides):
+    for number in range(kind.slides):
         length = int(random.integers(90, 120)) * 40  # whole frames at 25 a second
         built = at + int(random.integers(35, 50)) * 40
         pages, lines = _slide(random, number, at, built, at + length)

@@ -17,6 +17,7 @@ from mmcache.encoder import Encoder
 from mmcache.keys.region import Region
 from mmcache.lab.models import ImageEncoder, TextEncoder
 from mmcache.lab.talks import Talk
+from mmcache.model.errors import AssetError, SettingsError
 from mmcache.prefetch.media import Encoders, Timeline, Uses, Warmed, WarmOptions, frame_at, sound_of, warm_video
 from mmcache.prefetch.media.ocr import Print
 from mmcache.prefetch.media.sound import RATE
@@ -36,7 +37,11 @@ class Models:
     """The real ones. Each input is computed once; then its answer and the seconds that it took are known."""
 
     def __init__(self) -> None:
-        picture, text, print_, voice = ImageEncoder(threads=1), TextEncoder(), Print(1), Voice(threads=1)
+        """Loads them. Raises `AssetError`."""
+        try:
+            picture, text, print_, voice = ImageEncoder(threads=1), TextEncoder(), Print(1), Voice(threads=1)
+        except SettingsError as error:
+            raise AssetError(str(error)) from error
         self._functions: dict[str, Callable[[Any], Any]] = {
             "frame": picture.encode, "find": print_.find, "read": print_.read, "listen": voice.listen,
             "hear": voice.hear, "text": text.encode,
@@ -45,7 +50,10 @@ class Models:
         self.calls = dict.fromkeys(self._functions, 0)
         blank, silence = Image.new("RGB", (64, 64)), np.zeros(RATE, np.float32)
         for name, given in zip(self._functions, (blank, blank, blank, silence, silence, "a"), strict=True):
-            self._functions[name](given)  # loads it
+            try:
+                self._functions[name](given)  # loads it
+            except SettingsError as error:
+                raise AssetError(str(error)) from error
         self.spent = 0.0
         """Seconds of model time that were spent."""
         self.seconds = 0.0
@@ -84,8 +92,8 @@ class Models:
 def _digest(given: Any) -> bytes:
     if isinstance(given, str):
         return blake3(given.encode()).digest()
-    raw = given.tobytes()
-    return blake3(repr(getattr(given, "size", 0)).encode() + raw).digest()
+    pixels = given[0] if isinstance(given, tuple) else given  # sound comes with its rate
+    return blake3(repr(getattr(pixels, "size", 0)).encode() + pixels.tobytes()).digest()
 
 
 @dataclass(frozen=True)
