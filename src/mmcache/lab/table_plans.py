@@ -1,0 +1,181 @@
+"""Table `plans`: what a lookup takes, by the general path and by a plan compiled for its combination (B6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from mmcache.attribution import attributed
+from mmcache.cache import Cache
+from mmcache.lab.measure import Timing, busy, interleave, machine
+from mmcache.lab.table import Progress, Result, Row, Table
+from mmcache.model.errors import IntegrityError
+from mmcache.model.key import Key
+from mmcache.plans.graphs import available
+from mmcache.plans.recurring import EVERY, RECURRENCES, Plans
+
+PARTS = (1, 2, 3, 4, 6, 8)
+PUBLISHED_LAUNCHES = 37.0
+"""Per cent of launch overhead that a CUDA graph saved."""
+LEAST_GAIN = 1.0
+"""A plan must be faster than the general path, or it has to go."""
+MODALITIES = ("image", "text")
+
+
+class PlansTable(Table):
+    """General against compiled."""
+
+    name: ClassVar[str] = "plans"
+    title: ClassVar[str] = "Plans: ns for a lookup of 1 to 8 parts, by the general path and compiled for what recurs"
+    remark: ClassVar[str] = (
+        "`hit`: all parts are in memory. `miss`: the last one is nowhere, so the plan gives up and the general path "
+        "does all of it: what that costs is the row above 1. `unplanned`: no plan is in, and the question whether one "
+        "is costs that much. A plan that gives up more often than it answers is swapped out. That both paths give the "
+        "same values, events, counters, miss reasons and errors is a property (`tests/parity/test_plans.py`). A lookup "
+        "is preceded by making keys, which takes far longer for a picture that was not seen before; times are of "
+        "lookups alone. CUDA graphs are captured behind a capability check and were not measured here: no GPU."
+    )
+    default_seeds: ClassVar[tuple[int, ...]] = (0,)
+
+    def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
+        """Raises `IntegrityError` should a plan not be used where it is measured."""
+        warning, rounds = busy(), 9 if quick else 41
+        rows: list[Row] = []
+        for done, parts in enumerate(PARTS[:3] if quick else PARTS):
+            rows += _rows(parts, rounds)
+            progress("lookups", done + 1, len(PARTS))
+        rows += _launches()
+        return Result(
+            self.name, quick, tuple(seeds),
+            (
+                "`Answers.look_up` of a real cache, alone and behind plans, interleaved in one run: medians of "
+                f"{rounds} rounds",
+                f"plans came in by themselves, after {RECURRENCES} sightings of one lookup in {EVERY}",
+                machine(),
+            ),
+            ("parts are of two models by turns, picture and text; values are arrays [4, 8]", *warning),
+            tuple(rows),
+        )  # fmt: skip
+
+
+def _rows(parts: int, rounds: int) -> list[Row]:
+    with Cache(memory="64MiB") as cache:
+        answers = cache.answers
+        plans = Plans(cache._store, cache.scopes, cache._tally, cache.events, cache.clock)
+        elsewhere = Plans(cache._store, cache.scopes, cache._tally, cache.events, cache.clock, recurrences=1 << 60)
+        held = [_key(cache, n) for n in range(parts)]
+        absent = [*held[:-1], _key(cache, parts - 1 + 1000 * len(MODALITIES))]
+        for key in held:
+            cache.put(key, np.ones((4, 8), np.float32), cost=0.01)
+
+        def planned(keys: list[Key], found: Plans = plans) -> Callable[[], object]:
+            def look_up() -> object:
+                if answers.observer is None and answers.prefetcher is None and answers.mode != "off":
+                    looks = found.look_up(keys)
+                    if looks is not None:
+                        return looks
+                return answers.look_up(keys)
+
+            return look_up
+
+        for _ in range(2 * RECURRENCES * EVERY):
+            planned(held)()
+        if plans.look_up(held) is None or plans.look_up(absent) is not None:
+            raise IntegrityError("plans: the plan is not in, or answers what is not there")
+        with attributed(route="/lab"):
+            times = interleave(
+                {
+                    "hit/general": lambda: answers.look_up(held),
+                    "hit/compiled": planned(held),
+                    "hit/unplanned": planned(held, elsewhere),
+                    "miss/general": lambda: answers.look_up(absent),
+                    "miss/compiled": _giving_up(plans, absent, answers.look_up),
+                },
+                rounds=rounds, least_seconds=0.01,
+            )  # fmt: skip
+    return [*_pair(parts, "hit", "all are in memory", times), *_pair(parts, "miss", "the last one is nowhere", times)]
+
+
+def _giving_up(plans: Plans, keys: list[Key], general: Callable[[list[Key]], object]) -> Callable[[], object]:
+    """Straight to the plan, which would otherwise be swapped out for giving up so often."""
+    (swapped,) = plans._plans.values()
+    run = swapped.run
+    return lambda: run(keys) or general(keys)
+
+
+def _pair(parts: int, what: str, words: str, times: dict[str, Timing]) -> list[Row]:
+    general, compiled = times[f"{what}/general"], times[f"{what}/compiled"]
+    rows = [
+        Row.of(f"{what}/{parts}/general", f"{parts} parts, {words}", "ns", "lower", general.scaled(1e9)),
+        Row.of(f"{what}/{parts}/compiled", f"{parts} parts, {words}", "ns", "lower", compiled.scaled(1e9)),
+        Row.of(
+            f"{what}/{parts}/ratio", f"{parts} parts, {words}: compiled ÷ general", "x", "lower",
+            compiled.over(general), target=LEAST_GAIN if what == "hit" else None,
+        ),
+    ]  # fmt: skip
+    if what == "hit":
+        unplanned = times["hit/unplanned"].over(general)
+        rows.append(Row.of(f"hit/{parts}/unplanned", f"{parts} parts, no plan in ÷ general", "x", "lower", unplanned))
+    return rows
+
+
+def _key(cache: Cache, n: int) -> Key:
+    modality = MODALITIES[n % len(MODALITIES)]
+    source = np.full((8, 8, 3), n % 251, np.uint8) if modality == "image" else f"text {n}"
+    return cache.key(source, modality=modality, signature=f"{modality}-model-1")
+
+
+def _launches() -> list[Row]:
+    if why := available():
+        words = f"launch overhead saved by a CUDA graph: skipped, {why}"
+        return [Row("graph/launches", words, "%", "higher", None, published=PUBLISHED_LAUNCHES)]
+    return [_measured()]
+
+
+def _measured() -> Row:
+    """CPU time of issuing a request's work: load of two blocks and a forward pass, plain against one replay."""
+    import torch
+
+    from mmcache.plans.graphs import Graphed
+
+    layers = [torch.nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True) for _ in range(4)]
+    model = torch.nn.Sequential(*layers).cuda().half().eval()
+    blocks = {
+        "picture": torch.randn(1, 257, 384).half().pin_memory(),
+        "text": torch.randn(1, 32, 384).half().pin_memory(),
+    }
+    inputs = {name: block.cuda() for name, block in blocks.items()}
+
+    def forward(picture: object, text: object) -> object:
+        return model(torch.cat([picture, text], 1))
+
+    graphed = Graphed(forward)
+
+    def plain() -> None:
+        with torch.no_grad():
+            for name, block in blocks.items():
+                inputs[name].copy_(block, non_blocking=True)
+            forward(**inputs)
+
+    def timed(call: Callable[[], object]) -> float:
+        from time import perf_counter
+
+        torch.cuda.synchronize()
+        start = perf_counter()
+        for _ in range(5):
+            call()
+        issued = perf_counter() - start
+        torch.cuda.synchronize()
+        return issued
+
+    saved = []
+    for turn in range(30):
+        general, replayed = timed(plain), timed(lambda: graphed(blocks))
+        if turn >= 5:
+            saved.append(100 * (1 - replayed / general))
+    return Row.of(
+        "graph/launches", "CPU time to issue a request's work, saved by a CUDA graph", "%", "higher", saved,
+        target=PUBLISHED_LAUNCHES, published=PUBLISHED_LAUNCHES,
+    )  # fmt: skip
