@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
@@ -99,12 +100,18 @@ def serve(
     with ExitStack() as ends:
         if dashboard:
             try:
-                told = ends.enter_context(companion(["dashboard", "--otlp", f"127.0.0.1:{dashboard_port}", "--json"]))
+                command = ["dashboard", "--otlp", f"127.0.0.1:{dashboard_port}", "--json"]
+                told = ends.enter_context(companion(command, again=_same_place))
             except SettingsError as error:
                 raise SettingsError(f"{error} (one that runs can be fed: --otlp ITS_ADDRESS)") from error
             receiver = told["otlp"]
             found = settings()
         return _serve(found, settings, told["page"] if dashboard else None, speak)
+
+
+def _same_place(told: Mapping[str, Any]) -> list[str]:
+    """The dashboard again, where its senders and its readers know it."""
+    return ["dashboard", "--otlp", urlsplit(told["otlp"]).netloc, "--json"]
 
 
 def _serve(found: Configured, settings: Callable[[], Configured], page: str | None, speak: Speak) -> int:

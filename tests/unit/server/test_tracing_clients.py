@@ -206,7 +206,7 @@ def test_a_dashboard_takes_nothing_from_a_receiver_that_is_set(
 
 
 def test_a_dashboard_that_has_the_store_already_can_be_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def taken(command: object) -> None:
+    def taken(command: object, again: object) -> None:
         raise SettingsError("another process has the store")
 
     monkeypatch.setattr("mmcache.cli.serve.companion", taken)
