@@ -80,6 +80,23 @@ def test_without_a_folder_nothing_is_kept() -> None:
     assert journal.read().lines == 0
 
 
+def test_a_journal_that_cannot_be_kept_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / journals.FOLDER).write_text("in the way")
+    journal = Journal.under(tmp_path, b"name")
+    journal.begin(fresh=False)
+    journal.scene(0, 40)
+    assert journal.lost
+    assert journal.read().lines == 0
+    if not Path("/dev/full").exists():
+        return
+    full = Journal(Path("/dev/full"))
+    full.begin(fresh=True)
+    assert not full.lost
+    full.scene(0, 40)
+    full.scene(40, 80)
+    assert full.lost
+
+
 def test_the_folder_keeps_a_bounded_number(tmp_path: Path) -> None:
     folder = tmp_path / journals.FOLDER
     folder.mkdir()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._file: Any = None
+        self.lost = ""
+        """Why it could not be kept; empty where it could. Warming goes on without it."""
 
     @staticmethod
     def under(root: Path | None, name: bytes) -> Journal:
@@ -54,8 +57,9 @@ class Journal:
         if root is None:
             return Journal(None)
         folder = root / FOLDER
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _thin(folder)
+        with suppress(OSError):  # told by `begin`
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _thin(folder)
         return Journal(folder / f"{name.hex()}.jsonl")
 
     def read(self) -> Noted:
@@ -70,13 +74,16 @@ class Journal:
         return noted
 
     def begin(self, fresh: bool) -> None:
-        """Open it for notes. fresh: forget what was noted before. Raises `OSError`."""
+        """Open it for notes. fresh: forget what was noted before."""
         if self._path is None:
             return
-        if not fresh:
-            self._mend()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if fresh else 0)
-        self._file = os.fdopen(os.open(self._path, flags, 0o600), "ab", buffering=0)
+        try:
+            if not fresh:
+                self._mend()
+            self._file = os.fdopen(os.open(self._path, flags, 0o600), "ab", buffering=0)
+        except OSError as error:
+            self.lost = error.strerror or type(error).__name__
 
     def scene(self, start_ms: int, frame_ms: int) -> None:
         """A frame is worth keeping."""
@@ -102,13 +109,19 @@ class Journal:
             self._file = None
 
     def _note(self, what: dict[str, Any]) -> None:
-        if self._file is not None:
+        if self._file is None:
+            return
+        try:
             self._file.write(json.dumps(what, separators=(",", ":")).encode() + b"\n")
+        except OSError as error:  # a full disk: what is not noted is done again
+            self.lost = error.strerror or type(error).__name__
+            self.close()
 
     def _lines(self) -> Iterator[bytes]:
         if self._path is None or not self._path.is_file() or self._path.stat().st_size > MOST_BYTES:
             return
-        os.utime(self._path)
+        with suppress(OSError):  # it belongs to somebody else, or the folder is read-only
+            os.utime(self._path)
         for line in self._path.read_bytes().splitlines(keepends=True):
             if not line.endswith(b"\n"):
                 return

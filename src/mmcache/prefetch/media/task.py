@@ -40,7 +40,7 @@ class Fault:
     """Something in a file that could not be read, or that a model failed at."""
 
     where: str
-    """`container`, `video`, `audio`, or what failed: `frame`, `find`, `read`, `listen`, `hear`, `text`."""
+    """`container`, `video`, `audio`, `journal`, or what failed: `frame`, `find`, `read`, `listen`, `hear`, `text`."""
     at_ms: int
     what: str
 

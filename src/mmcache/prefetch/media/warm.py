@@ -174,6 +174,8 @@ class _Run:
         if complete and not (video.reel.frames or self._facts.has_audio or not self._facts.has_video):
             raise InvalidInputError(f"no frame of {self._path.name} can be decoded, and it has no sound")
         progress(self._path.name, total, total)
+        if self._journal.lost:
+            self._faults.add("journal", 0, f"it cannot be kept: {self._journal.lost}")
         for source in (video.faults, audio.faults):
             self._faults.take(source.first, source.count)
         return Warmed(
