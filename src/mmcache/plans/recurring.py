@@ -13,9 +13,9 @@ from mmcache.scopes import Scopes
 from mmcache.stats import Tally
 from mmcache.store import Store
 
-RECURRENCES = 16
+RECURRENCES = 8
 """Sightings before a plan is made; one in `EVERY` lookups is a sighting."""
-EVERY = 8
+EVERY = 32
 MOST_PLANS, MOST_COUNTED, MOST_PARTS = 64, 512, 16
 REVIEW = 4096
 """Lookups after which plans are reviewed."""
