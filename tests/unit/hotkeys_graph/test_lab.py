@@ -1,4 +1,4 @@
-"""Table `graph`'s parts: agreement as others define it, a world that says what is true, traces that are there or not."""
+"""Table `graph`'s parts: agreement as others define it, a world that says what is true, traces."""
 
 from __future__ import annotations
 
@@ -27,17 +27,10 @@ def test_a_world_is_the_same_again_and_its_truth_changes_as_said() -> None:
     world = World(1, 0.1, end=5)
     assert list(world.steps()) == list(World(1, 0.1, end=5).steps())
     assert list(world.steps()) != list(World(2, 0.1, end=5).steps())
-    counts = [
-        len(set(world.truth(tick).tolist()) - {-1})
-        for tick in (0, graph_world.APPEAR, graph_world.MERGE, graph_world.FADE)
-    ]
-    groups = world.groups
-    assert counts == [
-        groups - graph_world.LATER,
-        groups,
-        groups - graph_world.PAIRS,
-        groups - graph_world.PAIRS - graph_world.GOING,
-    ]
+    changes = (0, graph_world.APPEAR, graph_world.MERGE, graph_world.FADE)
+    counts = [len(set(world.truth(tick).tolist()) - {-1}) for tick in changes]
+    groups, merged = world.groups, world.groups - graph_world.PAIRS
+    assert counts == [groups - graph_world.LATER, groups, merged, merged - graph_world.GOING]
     assert len(world.keys) == groups * EACH
 
 

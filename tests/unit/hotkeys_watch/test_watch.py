@@ -308,6 +308,27 @@ def test_a_forked_child_watches_for_itself(tmp_path: Path) -> None:
         assert list((tmp_path / "hot").glob(f"hot-{os.getpid()}*.json"))
 
 
+def test_all_visits_of_many_threads_are_heard_while_it_looks() -> None:
+    hot = HotKeys(every=0.1)
+    with Cache(memory="8MiB", prefetch=hot, clock=FakeClock()) as cache:
+        keys = ask(cache, *"abcdefgh")
+
+        def read(number: int) -> None:
+            with visit(f"visitor-{number}"):
+                for turn in range(1000):
+                    cache.get(keys[(turn + number) % len(keys)])
+
+        threads = [threading.Thread(target=read, args=[number]) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        view = hot.pump()
+        assert sum(one.heat for one in view.keys) == 4008.0
+        assert sum(one.weight for one in view.edges) == 4 * 999 + 7
+        assert hot.failures == 0
+
+
 def test_then_is_told_what_it_is_told() -> None:
     class Other:
         def __init__(self) -> None:
