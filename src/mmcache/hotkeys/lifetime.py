@@ -185,10 +185,16 @@ class LifetimeWatch:
             return False
         return ended
 
+    def due(self) -> bool:
+        """Whether an interval has ended since the last `pump`."""
+        return self._counts.interval is None or self._now(None) > self._counts.interval
+
+    def _now(self, now: float | None) -> int:
+        moment = self._zero + self._cache.clock.monotonic() if now is None else now
+        return math.floor(moment / self._model.scale.interval_seconds)
+
     def _roll(self, now: float | None) -> int:
-        clock, step = self._cache.clock, self._model.scale.interval_seconds
-        moment = self._zero + clock.monotonic() if now is None else now
-        return self._counts.roll(math.floor(moment / step))
+        return self._counts.roll(self._now(now))
 
     def _pump(self, now: float | None) -> bool:
         fresh = self._counts.interval is None

@@ -18,6 +18,8 @@ from mmcache.ttl.life_inputs import Floats, Integers, LifeInputs, LifeScale, hea
 Labels = npt.NDArray[np.bool_]
 NEVER = 1 << 40
 MOST_INTERVALS = 100_000
+MOST_CELLS = 250_000_000
+"""Keys times intervals: 1 GB."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class Counted:
                 f"{scale.day + scale.horizons[1]}, and at most {MOST_INTERVALS}"
             )
         self.keys = len(uses.text)
+        if self.keys * self.length > MOST_CELLS:
+            raise InvalidInputError(
+                f"{self.keys} keys in {self.length} intervals are too many: give a sample of the keys, or fewer weeks"
+            )
         place = ((uses.at - self.began) // step).astype(np.int64)
         whole = place < self.length
         self.counts = np.zeros((self.keys, self.length), np.float32)

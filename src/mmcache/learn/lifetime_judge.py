@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.learn.lifetime_history import Counted, Examples, Grouped, Groups, Uses, centres
+from mmcache.learn.lifetime_history import Counted, Examples, Grouped, Groups, Labels, Uses, centres
 from mmcache.learn.lifetime_rivals import RULES, Rule
-from mmcache.learn.lifetime_scores import calibrated, f1, reliability
+from mmcache.learn.lifetime_scores import best_cuts, calibrated, f1, reliability
 from mmcache.learn.lifetime_train import Progress, Recipe, train
 from mmcache.model.errors import InvalidInputError
 from mmcache.ttl.life_inputs import Floats, LifeInputs, LifeScale
@@ -19,8 +20,6 @@ from mmcache.ttl.life_model import Calibration, LifeModel, heat_histogram
 
 TRAIN, VALIDATE = 0.55, 0.2
 """Shares of the time, in this order; the rest is for the judgement."""
-SURE = 0.5
-"""From this probability on a key is said to stay hot."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,27 @@ class Fitted:
     validate: Examples
     grouped: Grouped
 
+    @cached_property
+    def cuts(self) -> tuple[float, float]:
+        """From which probabilities on a key is called hot: what was best on the examples for calibration."""
+        near, far = best_cuts(probability(self.model, self.validate.inputs), self.validate.labels)
+        return near, far
+
 
 def fit(
-    counted: Counted, train_cuts: range, validate_cuts: range, recipe: Recipe, *, seed: int = 0,
-    start: LifeModel | None = None, progress: Progress | None = None,
-) -> Fitted:  # fmt: skip
+    counted: Counted,
+    train_cuts: range,
+    validate_cuts: range,
+    recipe: Recipe,
+    *,
+    like: range | None = None,
+    seed: int = 0,
+    start: LifeModel | None = None,
+    progress: Progress | None = None,
+) -> Fitted:
     """A model trained on the examples at `train_cuts`, calibrated on those at `validate_cuts`. Nothing of it rests on
-    anything after the last of their outcomes. Raises as `Grouped.examples` and `train`."""
+    anything after the last of their outcomes. like: the cuts whose days inputs are compared with later; by default
+    those of both spans. Raises as `Grouped.examples` and `train`."""
     scale, uses = counted.scale, counted.uses
     known = counted.first < train_cuts.stop
     groups = Groups(*(centres(part * known[:, None], recipe.groups, seed) for part in (uses.text, uses.image)))
@@ -76,7 +89,8 @@ def fit(
     )
     plain = Calibration(*(np.zeros((2, 1), np.float32) for _ in range(2)))
     model = LifeModel(scale, weights, plain, groups.text, groups.image)
-    return Fitted(recalibrated(model, validation, baseline(grouped, train_cuts)), training, validation, grouped)
+    like = range(train_cuts.start, validate_cuts.stop) if like is None else like
+    return Fitted(recalibrated(model, validation, baseline(grouped, like)), training, validation, grouped)
 
 
 def recalibrated(model: LifeModel, validation: Examples, histograms: Mapping[str, npt.NDArray[np.int64]]) -> LifeModel:
@@ -137,9 +151,9 @@ class Judged:
 
     @property
     def learned(self) -> bool:
-        """Whether the model is better than the rule of the last day, at the nearer horizon and on the whole."""
+        """Whether the model is better than the rule of the last day, and no worse at the nearer horizon."""
         mine, theirs = self.f1["network"], self.f1["last-day"]
-        return mine[0] > theirs[0] and sum(mine) > sum(theirs)
+        return mine[0] >= theirs[0] and sum(mine) > sum(theirs)
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -152,15 +166,22 @@ class Judged:
         }
 
 
-def ruled(rule: Rule, validation: Examples, inputs: LifeInputs) -> Floats:
-    """float32 [n, 2]: a rule's scores as probabilities, calibrated like the model's."""
-    curve = calibrated(rule.score(validation.inputs), validation.labels)
-    return curve.probability(np.asarray(rule.score(inputs), np.float32))
+def ruled(rule: Rule, known: Examples, inputs: LifeInputs) -> tuple[Floats, Labels]:
+    """float32 and bool [n, 2]: a rule's scores as probabilities, calibrated on `known`, and whom it calls hot."""
+    curve = calibrated(rule.score(known.inputs), known.labels)
+    said, before = (curve.probability(np.asarray(rule.score(one), np.float32)) for one in (inputs, known.inputs))
+    return said, said >= np.array(best_cuts(before, known.labels), np.float32)[None]
 
 
-def both_f1(said: Floats, labels: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def modelled(fitted: Fitted, inputs: LifeInputs) -> tuple[Floats, Labels]:
+    """The same of a model, which calls hot by what was best on the examples that it was calibrated on."""
+    said = probability(fitted.model, inputs)
+    return said, said >= np.array(fitted.cuts, np.float32)[None]
+
+
+def both_f1(hot: Labels, labels: Labels) -> tuple[float, float]:
     """F1 at both horizons."""
-    near, far = (f1(said[:, h] >= SURE, labels[:, h]) for h in (0, 1))
+    near, far = (f1(hot[:, h], labels[:, h]) for h in (0, 1))
     return near, far
 
 
@@ -173,10 +194,10 @@ def learn(
     spans = Spans.of(counted.length, scale)
     fitted = fit(counted, spans.train, spans.validate, recipe or Recipe(), seed=seed, progress=progress)
     test = fitted.grouped.examples(spans.test, most=(recipe or Recipe()).examples, seed=seed + 2)
-    said = probability(fitted.model, test.inputs)
-    scores = {"network": both_f1(said, test.labels)}
+    said, hot_said = modelled(fitted, test.inputs)
+    scores = {"network": both_f1(hot_said, test.labels)}
     for name, make in RULES.items():
-        scores[name] = both_f1(ruled(make(fitted.train, scale), fitted.validate, test.inputs), test.labels)
+        scores[name] = both_f1(ruled(make(fitted.train, scale), fitted.validate, test.inputs)[1], test.labels)
     near, far = (reliability(said[:, h], test.labels[:, h]).error for h in (0, 1))
     hot = tuple(float(share) for share in test.labels.mean(axis=0))
     judged = Judged(scores, (near, far), (hot[0], hot[1]), len(fitted.train.labels), len(test.labels))

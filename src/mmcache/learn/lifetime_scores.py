@@ -23,6 +23,23 @@ def f1(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     return 2 * both / max(1, int(said.sum()) + int(true.sum()))
 
 
+def best_cut(probability: npt.ArrayLike, labels: npt.ArrayLike) -> float:
+    """The probability from which on to say yes, so that F1 is highest; 0.5 where nothing is true."""
+    p, y = np.asarray(probability, np.float64), np.asarray(labels, bool)
+    if not y.any():
+        return 0.5
+    order = np.argsort(-p, kind="stable")
+    hits = np.cumsum(y[order])
+    scores = 2 * hits / (np.arange(1, len(p) + 1) + y.sum())
+    last = np.r_[np.diff(p[order]) != 0, True]  # of equal ones, all or none
+    return float(p[order][np.argmax(np.where(last, scores, -1.0))])
+
+
+def best_cuts(said: Floats, labels: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """The same for both horizons, of [n, 2]."""
+    return best_cut(said[:, 0], labels[:, 0]), best_cut(said[:, 1], labels[:, 1])
+
+
 @dataclass(frozen=True)
 class Reliability:
     """By bins of equal width of what was said."""

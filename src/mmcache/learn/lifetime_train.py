@@ -20,16 +20,16 @@ Progress = Callable[[str, int, int], None]
 class Recipe:
     """How to train."""
 
-    examples: int = 24_000
+    examples: int = 16_000
     """Most that are drawn from the span to train on."""
-    passes: int = 6
+    passes: int = 4
     """Over all examples."""
     batch: int = 256
     rate: float = 2e-3
     """Of Adam, falling to nothing along a cosine."""
-    decay: float = 1e-4
+    decay: float = 1e-3
     """Of weights, each step, times the rate."""
-    forget: float = 0.15
+    forget: float = 0.5
     """Share of examples whose text, and of those whose image is taken away, so that it copes without."""
     truncated: float = 0.3
     """Share of cuts that are seen as by who began to count only lately."""
@@ -57,12 +57,14 @@ def train(
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # the matrices are small; and sums are in one order
     try:
-        return _Training(torch, examples, scale, recipe, seed, start).run(progress)
+        return Training(torch, examples, scale, recipe, seed, start).run(progress)
     finally:
         torch.set_num_threads(before)
 
 
-class _Training:
+class Training:
+    """One training; `logits` is the twin of `LifeModel.logits`."""
+
     def __init__(
         self,
         torch: Any,
@@ -79,6 +81,7 @@ class _Training:
         self.weights = {name: torch.from_numpy(array).requires_grad_() for name, array in made.items()}
 
     def run(self, progress: Progress | None) -> dict[str, Floats]:
+        """All passes; the weights then."""
         torch, recipe = self._torch, self._recipe
         count = len(self._examples.labels)
         batches = max(1, count // recipe.batch)

@@ -73,13 +73,13 @@ def test_spans_do_not_look_into_later_ones() -> None:
 
 def test_numpy_computes_what_torch_trained_and_a_file_keeps_it(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="lifetimes are trained by torch: pip install 'mmcache[learn]'")
-    from mmcache.learn.lifetime_train import _Training
+    from mmcache.learn.lifetime_train import Training
 
     uses = history()
     counted = Counted(uses, SCALE)
     fitted = fit(counted, range(2, 40), range(40, 50), replace(SMALL, passes=1))
     model, inputs = fitted.model, fitted.validate.inputs
-    twin = _Training(torch, fitted.train, SCALE, SMALL, 0, model.weights)
+    twin = Training(torch, fitted.train, SCALE, SMALL, 0, model.weights)
     with torch.no_grad():
         theirs = twin.logits(inputs.series, inputs.text, inputs.image).numpy()
     mine = model.logits(inputs.series, model.about(inputs.text, inputs.image))
