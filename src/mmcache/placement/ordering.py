@@ -70,7 +70,7 @@ class Together:
             heaviest = sorted(edges.items(), key=_by_weight)[: max(1, self._most * 3 // 4)]
             self._edges = dict(heaviest)
         if self._unit > _LARGEST:
-            self._edges = {pair: found / self._unit for pair, found in edges.items()}
+            self._edges = {pair: found / self._unit for pair, found in self._edges.items()}
             self._unit = 1.0
 
     def forget(self, blocks: Iterable[Hashable]) -> None:
