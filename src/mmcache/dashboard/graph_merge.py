@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import combinations
 from typing import Any
 
 from mmcache.dashboard.graph_kept import Held, Move, Process, whose
@@ -39,7 +38,7 @@ def merged(held: Sequence[Held], gone: Sequence[Gone], wanted: Wanted | None) ->
     for one in held:
         for key in one.view.keys:
             same.setdefault(key.key, []).append((one.process, key))
-    groups = _groups(same, held)
+    groups = _groups(held)
     names = {own: _name(group[0]) for group in groups for own in group}
     nodes = [_node(keys, names) for keys in same.values()]
     if wanted is not None:
@@ -81,31 +80,33 @@ def _node(keys: Sequence[tuple[Process, HotKey]], names: Mapping[Own, str]) -> d
     }
 
 
-def _groups(same: Mapping[str, Sequence[tuple[Process, HotKey]]], held: Sequence[Held]) -> list[list[Own]]:
-    """Communities that are the same, the oldest of them first."""
-    known: dict[Own, Community] = {
-        (*seen.process, community.id): community for seen in held for community in seen.view.communities
-    }
-    sizes: Counter[Own] = Counter()
-    both: Counter[tuple[Own, Own]] = Counter()
-    for keys in same.values():
-        own = sorted({(*process, key.community) for process, key in keys} & known.keys())
-        sizes.update(own)
-        both.update(pair for pair in combinations(own, 2) if pair[0][:2] != pair[1][:2])
-    parents = {own: own for own in known}
-
-    def root(own: Own) -> Own:
-        while parents[own] != own:
-            parents[own] = own = parents[parents[own]]
-        return own
-
-    for (first, second), common in both.items():
-        if common > _COMMON * min(sizes[first], sizes[second]):
-            parents[root(first)] = root(second)
-    groups: dict[Own, list[Own]] = {}
-    for one in sorted(known, key=lambda own: (known[own].since, own)):
-        groups.setdefault(root(one), []).append(one)
-    return list(groups.values())
+def _groups(held: Sequence[Held]) -> list[list[Own]]:
+    """Communities that are the same, the oldest of them first. Process by process: its time grows as their number."""
+    groups: list[list[Own]] = []
+    keys: list[set[str]] = []
+    known: dict[Own, Community] = {}
+    having: dict[str, set[int]] = {}
+    for one in sorted(held, key=lambda one: one.process):
+        mine: dict[int, set[str]] = {}
+        for key in one.view.keys:
+            mine.setdefault(key.community, set()).add(key.key)
+        taken = set()  # by a community of this process: two of one process are two
+        for community in one.view.communities:
+            own, these = (*one.process, community.id), mine.get(community.id, set())
+            known[own] = community
+            common = Counter(at for name in these for at in having.get(name, ()) if at not in taken)
+            likest, count = max(common.items(), key=lambda item: (item[1], -item[0]), default=(0, 0))
+            if count and count > _COMMON * min(len(these), len(keys[likest])):
+                groups[likest].append(own)
+                keys[likest] |= these
+            else:
+                likest = len(groups)
+                groups.append([own])
+                keys.append(set(these))
+            taken.add(likest)
+            for name in these:
+                having.setdefault(name, set()).add(likest)
+    return [sorted(group, key=lambda own: (known[own].since, own)) for group in groups]
 
 
 def _communities(

@@ -14,9 +14,7 @@ MOST = 200
 """Values of an axis that are named."""
 
 
-def meta(
-    view: View, version: str, size: int, limit: int, otlp: str | None = None, views: int = 0
-) -> dict[str, Any]:
+def meta(view: View, version: str, size: int, limit: int, otlp: str | None = None, views: int = 0) -> dict[str, Any]:
     """From when to when there are spans, how many, and which values the axes have.
 
     otlp: where spans and metrics arrive, if that is not where this is asked. views: processes that say their hot keys.

@@ -67,6 +67,7 @@ WRONG: dict[str, str | bytes] = {
     "a community of no id": text(view([], communities=[community(0)])),
     "a community twice": text(view([], communities=[community(1), community(1)])),
     "a state that is none": text(view([], communities=[community(1, "gone")])),
+    "half a character": '{"at": 1, "service": "\\ud800", "instance": "", "keys": []}',
     "too large": " " * (MOST_BYTES + 1),
     "numbers that are none": json.dumps({"at": "x", "service": "", "instance": "", "keys": []}),
     "no text": b"\xff\xfe",
