@@ -16,9 +16,9 @@ class BehaviourSettings:
     """What is computed for hop i stays for this · 2^i seconds, or as long as its encoder says, whichever is shorter."""
     hops: int = 3
     """Steps that are looked ahead."""
-    lookback: int = 2
+    lookback: int = 4
     """A key counts as following the last so many that its visitor looked for."""
-    width: int = 4
+    width: int = 8
     """Blocks that one visit may ask for, at most."""
     bytes_per_second: float = 8 * 2**20
     """Brought, from lower tiers and computed together. What is not used is saved up for `saved_seconds`."""
@@ -30,8 +30,9 @@ class BehaviourSettings:
     """For inputs that are remembered so that they can be computed again; what is larger than a quarter of that is only
     brought from lower tiers."""
     least_use: float = 0.2
-    """Share (0…1) of what is brought that must be asked for. Below that it pauses; what is less probable is not
-    brought."""
+    """Share (0…1) of what is brought that must be asked for. Below that it pauses."""
+    least_probability: float = 0.3
+    """What is less likely to be looked for (0…1) is not brought."""
     first_sample: int = 32
     """Blocks that are brought before it is known whether it pays."""
     sample: int = 16
@@ -102,7 +103,7 @@ class BehaviourSettings:
         for name in counts:
             if getattr(self, name) < 1:
                 raise SettingsError(f"prefetch: {name} counts from 1, not {getattr(self, name)!r}")
-        if not (0 < self.least_use < 1 and 0 < self.core_share <= 1):
-            raise SettingsError("prefetch: least_use and core_share are shares between 0 and 1")
+        if not (0 < self.least_use < 1 and 0 < self.least_probability < 1 and 0 < self.core_share <= 1):
+            raise SettingsError("prefetch: least_use, least_probability and core_share are shares between 0 and 1")
         if self.remembered_bytes < 0 or not 0 <= self.nice <= 19 or self.first_sample > self.window:
             raise SettingsError("prefetch: remembered_bytes is 0 or more, nice 0 to 19, and first_sample ≤ window")

@@ -80,7 +80,9 @@ class Planner:
         self.settings, s = settings, settings
         self.sessions: Sessions[Key] = Sessions(s.session_gap_seconds, s.sessions, s.lookback)
         self.graph: BehaviourGraph[Key] = BehaviourGraph(
-            GraphSettings(half_life=s.half_life_seconds, most_nodes=s.nodes, most_edges=s.edges, floor=s.least_use)
+            GraphSettings(
+                half_life=s.half_life_seconds, most_nodes=s.nodes, most_edges=s.edges, floor=s.least_probability
+            )
         )
         self.controller = Controller(
             ControllerSettings(

@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, root: Path | None = None, *, disk: str | None = None, **changes: Any) -> None:
         self.clock = FakeClock()
-        changes = {"latency_seconds": 0.0} | changes
+        changes = {"latency_seconds": 0.0, "lookback": 2} | changes
         self.prefetch = BehaviourPrefetch(BehaviourSettings(**changes), threaded=False)
         self.cache = Cache(root, disk=disk, prefetch=self.prefetch, clock=self.clock)
         self.computed: list[str] = []
@@ -90,7 +90,7 @@ def test_who_follows_the_others_waits_for_the_first_page_only(world: World) -> N
 
 
 def test_what_was_brought_is_told_and_counted_as_no_lookup(world: World) -> None:
-    learnt(world)
+    learnt(world, 6)
     before = world.cache.stats()
     world.walk("new", PAGES[:1])
     after = world.cache.stats()
@@ -176,21 +176,20 @@ def test_nothing_is_brought_in_another_mode(world: World, mode: Any) -> None:
 
 
 def test_a_random_stream_switches_it_off() -> None:
-    world = World(computations_per_second=1000.0, nodes=500)
+    world = World(computations_per_second=1000.0, nodes=500, least_probability=0.05)  # so that it would bring a lot
     draw = random.Random(7)
     pages = [f"page {number}" for number in range(300)]
     with world.cache:
-        steps, keys = 2000, [world.encode.key(page) for page in pages]
+        steps, keys = 1200, [world.encode.key(page) for page in pages]
         for step in range(steps):
             with visit(f"visitor {step % 20}"):
                 world.encode(draw.choice(pages))
-            world.pump(3)
-            if step % 10 == 0:
+            world.pump(2)
+            if step % 20 == 0:
                 world.cache.invalidate(keys)
             world.clock.advance(1.0)
         status = world.prefetch.status()
-    brought = status.computed
-    assert brought < 0.1 * steps
+    assert 32 <= status.computed < 0.15 * steps
     assert status.pauses >= 2
     assert status.trust != "trusted"
 
