@@ -35,6 +35,8 @@ MARKED_HEAT = 100.0
 """Of a key that a tracer marked: it was read more than so often within a second."""
 SHARE = 0.05
 """Of a core that looking may take; then it looks less often."""
+_AT_ONCE = 128
+"""Uses between two times that threads which wait for the interpreter get it."""
 _NICE = 10
 _SWEPT_EVERY = 60.0
 """Seconds."""
@@ -183,7 +185,9 @@ class HotKeys:
     def _take(self, heard: Heard, tick: float) -> None:
         uses, weight, marks = heard.drain()
         graph, flows, realm_of = self._graph, self._flows, self._realm
-        for key, session in uses:
+        for number, (key, session) in enumerate(uses):
+            if not number % _AT_ONCE:
+                time.sleep(0)
             graph.use(key, tick, weight)
             before = flows.then((realm_of(key), session), key)
             if before is not None:

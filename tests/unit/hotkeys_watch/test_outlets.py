@@ -118,6 +118,25 @@ def test_it_is_what_otlp_says() -> None:
     assert read.resource_logs[0].scope_logs[0].log_records[0].event_name == EVENT_NAME
 
 
+def test_it_is_what_the_dashboard_takes() -> None:
+    pytest.importorskip("opentelemetry.proto", reason="OTLP's messages are not here")
+    pytest.importorskip("duckdb", reason="DuckDB is not here")
+    from google.protobuf import json_format
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    from mmcache.dashboard.graph_taken import views_of
+
+    with Cache(memory="8MiB") as cache, HotKeys(cache, threaded=False, service="shop") as hot:
+        for text in "abab":
+            cache.get_or_compute(cache.key(text, modality="text", signature="s"), lambda: b"v")
+        seen = hot.pump(1000.0)
+    read = views_of(json_format.Parse(json.dumps(as_logs(seen)), ExportLogsServiceRequest()))
+    assert (read.others, read.refused) == (0, {})
+    (taken,) = read.views
+    assert [one.key for one in taken.keys] == [one.key for one in seen.keys]
+    assert (taken.service, len(taken.edges)) == ("shop", 2)
+
+
 def test_what_waits_is_replaced_and_counted(receiver: Receiver) -> None:
     receiver.hold.clear()
     sender = HotSender(receiver.address)
