@@ -55,7 +55,7 @@ class _Move:
 
 
 class Mover:
-    """Lays the blocks of an arena. One thread ticks; `used` may be called from any, and appends."""
+    """Lays the blocks of an arena. One thread adds, removes and ticks; `used` may be called from any, and appends."""
 
     def __init__(self, arena: Arena, together: Together | None = None, *, price: Price, backlog: int = 4096) -> None:
         """backlog: gathers kept until the next tick; older ones are not learned from."""
@@ -123,7 +123,7 @@ class Mover:
         if done:
             self._put(move.name, move.at, move.target)
             if there is None:
-                del self._owner[source]
+                self._owner.pop(source, None)
             else:
                 self._put(*there, source)
         return done
