@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mmcache.hotkeys.attention import Floats, distributions, rebinned
 from mmcache.hotkeys.score import SMOOTHING, Weights, divergence, entropy, hot_score
 from mmcache.hotkeys.scores import HotScores
-from mmcache.hotkeys.turning import best_threshold, f1, hot
+from mmcache.lab.hotkeys_judged import best_threshold, f1
+from mmcache.lab.hotkeys_replay import hot
 from mmcache.model.key import Key
 
 
@@ -110,4 +111,4 @@ def test_a_hot_key_is_never_used_less_than_one_that_is_not(uses: list[int], shar
     found = hot(uses, share)
     inside, outside = np.array(uses)[found], np.array(uses)[~found]
     assert not len(inside) or not len(outside) or inside.min() > outside.max()
-    assert found.sum() >= math.ceil(share * len(uses)) or not np.array(uses)[~found].any()
+    assert found.sum() >= math.ceil(share * len(uses) - 1e-9) or not np.array(uses)[~found].any()
