@@ -30,12 +30,13 @@ class PlansTable(Table):
     name: ClassVar[str] = "plans"
     title: ClassVar[str] = "Plans: ns for a lookup of 1 to 8 parts, by the general path and compiled for what recurs"
     remark: ClassVar[str] = (
-        "`hit`: all parts are in memory. `miss`: the last one is nowhere, so the plan gives up and the general path does "
-        "all of it: `ratio` says what that costs. `unplanned`: no plan is in, and the question whether one is costs that "
-        "much. A plan that gives up more often than it answers is swapped out. That both paths give the same values, "
-        "events, counters, miss reasons and errors is a property (`tests/parity/test_plans.py`). A lookup is preceded by "
-        "making keys (`keys/2`: those of one of two parts), so that of a whole call a plan saves a twentieth or so. CUDA "
-        "graphs are captured behind a capability check and were not measured here: no GPU."
+        "`hit`: all parts are in memory. `miss`: the last one is nowhere, so the plan gives up and the general path "
+        "does all of it: `ratio` says what that costs. `unplanned`: no plan is in, and the question whether one is "
+        "costs that much. A plan that gives up more often than it answers is swapped out. That both paths give the "
+        "same values, events, counters, miss reasons and errors is a property (`tests/parity/test_plans.py`). A "
+        "lookup is preceded by making keys (`keys/2`: those of one of two parts), so that of a whole call a plan "
+        "saves a twentieth or so. CUDA graphs are captured behind a capability check and were not measured here: no "
+        "GPU."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0,)
 
