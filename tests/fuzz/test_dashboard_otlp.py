@@ -18,7 +18,7 @@ from mmcache.dashboard.app import Dashboard
 
 SEED = request_of(lookup(HOUR_AGO, "expired", tenant="a", key="00000000000000ab")).SerializeToString()
 METRICS = metrics_of("mmcache.tier.used", [(HOUR_AGO, 1.0)], {"tier": "memory"}).SerializeToString()
-QUESTIONS = ("meta", "ratio?by=tenant", "reasons", "saved", "tiers", "keys", "requests?limit=500", "causes")
+QUESTIONS = ("meta", "ratio?by=tenant", "reasons", "saved", "tiers", "keys", "requests?limit=500", "causes", "graph")
 NAMES = ("cache.hit", "cache.outcome", "cache.miss.reason", "cache.tenant", "cache.modality", "cache.key.hash",
          "cache.content.id", "cache.signature", "cache.signature.model_version", "cache.saved_ms", "cache.bytes",
          "cache.sampling.weight", "cache.route", "http.route", "")  # fmt: skip
@@ -121,7 +121,7 @@ def test_json(fuzzed: Any, given_json: Any, signal: str) -> None:
 
 @settings(max_examples=60, derandomize=True)
 @given(
-    path=st.sampled_from(["ratio", "reasons", "saved", "tiers", "keys", "requests", "causes", "traces/", "explain/"]),
+    path=st.sampled_from(["ratio", "reasons", "saved", "tiers", "keys", "requests", "causes", "graph", "traces/", "explain/"]),
     query=st.lists(
         st.tuples(
             st.sampled_from(["from", "to", "by", "points", "top", "limit", "before", "tenant", "reason", "key", "x"]),
