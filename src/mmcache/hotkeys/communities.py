@@ -60,7 +60,8 @@ def communities(
     labels = np.arange(size)
     if start is not None:
         named, where = np.unique(start, return_inverse=True)
-        labels = _compact(np.where(start < 0, len(named) + np.arange(size), where))
+        alone = (start < 0) | (level.degree <= 0.0)
+        labels = _compact(np.where(alone, len(named) + np.arange(size), where))
     of_node = np.arange(size)  # node of the first level → node of this one
     for depth in range(LEVELS):
         labels = _move(level, labels, resolution, depth)

@@ -137,7 +137,7 @@ class Tracker:
     def _matched(self, before: Integers, labels: Integers, strength: Floats) -> dict[int, int]:
         """Label → id, each at most once."""
         id, label, shared, of_id, of_label = _crossed(before, labels + 1, strength)
-        index = shared / (of_id + of_label - shared)
+        index = shared / np.maximum(of_id + of_label - shared, np.finfo(np.float64).tiny)
         fits = shared >= _SHARED * np.minimum(of_id, of_label)
         # Ties go to the older id, then to the one that shares more: no label decides unless all else is equal.
         order = np.lexsort((label, -shared, id, -index))

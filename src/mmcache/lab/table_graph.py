@@ -50,8 +50,9 @@ class GraphTable(Table):
         "`update`: one `follow` of an edge that is there. It is O(1) in "
         "work; at 1e5 edges dicts and arrays no longer fit the processor's own caches, which is what the ratio shows. "
         "`churn`: each update brings two keys that were never seen, at the bounds, so it includes letting the weakest "
-        "go. `memory/churn`: what came to the process's memory after the graph was full, whatever else the process did "
-        "meanwhile. `world`: a generated one; an id counts as kept where a key has the same one at the next look. The "
+        "go. `churn/memory`: what came to the process's memory after the graph was full, whatever else the process did "
+        "meanwhile. `get/events`: the reader runs the same code, so all but 0 is noise. "
+        "`world`: a generated one; an id counts as kept where a key has the same one at the next look. The "
         "ways that begin from single keys number communities by size, as they have no memory; who joins such numbers "
         "over time does what `ours` does. Fading is said when a weight is below 0.7 of its peak of lately, which the "
         "decay alone takes 88 ticks for, and over below 0.1, after 575: a smaller threshold would be said sooner and "
@@ -174,7 +175,7 @@ def _memory(seed: int, quick: bool) -> list[Row]:
 
 
 def _hot_path(quick: bool) -> list[Row]:
-    found = graph_costs.hot_path(7 if quick else 25)
+    found = graph_costs.hot_path(31 if quick else 201)
     nobody = found["nobody"]
     rows = [Row.of("get/nobody", "a get from memory that nobody watches", "ns", "lower", nobody.scaled(1e9))]
     for name, words, target in (

@@ -66,6 +66,8 @@ def test_labels_are_a_partition_no_worse_than_where_it_began(
     found = communities(source, target, weight, 15, began)
     assert (found == communities(source, target, weight, 15, began)).all()
     assert sorted(set(found.tolist())) == list(range(int(found.max()) + 1))
+    lonely = np.setdiff1d(np.arange(15), np.concatenate([source, target]))
+    assert (np.bincount(found)[found[lonely]] == 1).all()  # whatever they were together with
     alone = np.where(began < 0, 100 + np.arange(15), began)
     assert modularity(source, target, weight, found) >= modularity(source, target, weight, alone) - 1e-9
 
