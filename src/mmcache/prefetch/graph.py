@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import sqrt
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from mmcache.model.errors import SettingsError
@@ -33,6 +34,8 @@ class GraphSettings:
     """Observations that a node must have for its probabilities to count half."""
     floor: float = 0.1
     """Paths that are less probable are not followed."""
+    trials: float = 4.0
+    """As often it must be brought for what became of it to count as much as what paths say: see `outcome`."""
     fade: float = 0.8
     """By what factor the lookup before counts less for what comes next than the one after it."""
     order: Order = "rank"
@@ -40,7 +43,9 @@ class GraphSettings:
 
     def __post_init__(self) -> None:
         """Raises `SettingsError`."""
-        if not (self.half_life > 0 and self.doubt >= 0 and 0 < self.floor <= 1 and 0 < self.fade <= 1):
+        if not (
+            self.half_life > 0 and self.doubt >= 0 and 0 < self.floor <= 1 and 0 < self.fade <= 1 and self.trials > 0
+        ):
             raise SettingsError("a graph needs a half-life above 0 s, a doubt of 0 or more, and a floor in (0, 1]")
         if min(self.most_nodes, self.most_edges, self.most_out) < 1:
             raise SettingsError("a graph needs room for at least one node and one edge")
@@ -62,10 +67,29 @@ class Candidate(NamedTuple, Generic[N]):
 class _Node(Generic[N]):
     weight: float = 0.0
     """Of its lookups, scaled."""
-    out: dict[N, list[float]] = field(default_factory=dict)
-    """Target → [weight, of which it may not be its own], scaled."""
+    visits: int = 0
+    brought: float = 0.0
+    """How often it was brought before it was asked for, scaled."""
+    used: float = 0.0
+    """How often it then was asked for, scaled."""
+    out: dict[N, _Edge] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Edge:
+    weight: float
+    """Scaled."""
+    error: float
+    """Of which it may not be its own."""
+    lately: float = 0.0
+    """Of the source's last visits, the share that it followed, each older one counting less by `NEWS`; not yet divided
+    by what all weigh together."""
+    at: int = 0
+    """The source's visits when that was so."""
+
+
+NEWS = 1 / 8
+"""Weight of the last visit in `lately`."""
 HALF_LIVES = 512.0
 """After as many, all weights are scaled down, or they would overflow."""
 NOTHING = 1e-9
@@ -99,12 +123,12 @@ class BehaviourGraph(Generic[N]):
         return self._edges
 
     def out(self, node: N, now: float) -> dict[N, float]:
-        """Probability of what is looked for after `node`, by target; each 0…1. Not their sum: several follow."""
+        """Share of the lookups of `node` that each target followed, doubt deducted. Not 1 together: several follow."""
         found = self._nodes.get(node)
         if found is None:
             return {}
         whole = found.weight + self.settings.doubt * self._one(now)
-        return {target: min(1.0, (weight - error) / whole) for target, (weight, error) in found.out.items()}
+        return {target: min(1.0, (edge.weight - edge.error) / whole) for target, edge in found.out.items()}
 
     def observe(self, node: N, earlier: Sequence[N], now: float) -> None:
         """`node` was looked for after `earlier` (newest first) in one session: what `Sessions.visit` returns.
@@ -112,7 +136,9 @@ class BehaviourGraph(Generic[N]):
         O(1), amortised over the rescaling of all weights once in 512 half-lives.
         """
         one = self._one(now)
-        self._nodes.setdefault(node, _Node()).weight += one
+        found = self._nodes.setdefault(node, _Node())
+        found.weight += one
+        found.visits += 1
         self._nodes.move_to_end(node)
         for source in earlier:
             self.learn(source, node, now)
@@ -123,19 +149,30 @@ class BehaviourGraph(Generic[N]):
         found = self._nodes.get(source)
         if found is None or source == target:
             return
-        one, out = self._one(now), found.out
+        out = found.out
         edge = out.get(target)
         self._ranking.changed()
-        if edge is not None:
-            edge[0] += one
-            return
-        error = 0.0
-        if len(out) >= self.settings.most_out:
-            weakest = min(out, key=lambda other: out[other][0])
-            error = out.pop(weakest)[0]
-            self._edges -= 1
-        out[target] = [error + one, error]
-        self._edges += 1
+        if edge is None:
+            error = 0.0
+            if len(out) >= self.settings.most_out:
+                error = out.pop(min(out, key=lambda other: out[other].weight)).weight
+                self._edges -= 1
+            edge = out[target] = _Edge(error, error)
+            self._edges += 1
+        edge.weight += self._one(now)
+        edge.lately = min(1.0, edge.lately * (1 - NEWS) ** (found.visits - edge.at) + NEWS)
+        edge.at = found.visits
+
+    def outcome(self, node: N, used: bool, now: float) -> None:
+        """`node` was a candidate, was brought, and then was `used` or was not: it is more or less probable from now on.
+
+        So an edge that misleads, however heavy it is, is not followed for long.
+        """
+        found = self._nodes.get(node)
+        if found is not None:
+            one = self._one(now)
+            found.brought += one
+            found.used += one * used
 
     def forget(self, node: N) -> None:
         """Drop `node` and what leads from it. What leads to it is never followed further, and fades."""
@@ -177,19 +214,25 @@ class BehaviourGraph(Generic[N]):
         source = self._nodes.get(node)
         if source is None:
             return []
-        whole, ranking = source.weight + self.settings.doubt * self._one(now), self._ranking
-        least = whole * self.settings.floor / probability
-        found = [
-            (target, probability * min(1.0, (weight - error) / whole), ranking[target])
-            for target, (weight, error) in source.out.items()
-            if weight - error >= least
-        ]
+        settings, ranking, one = self.settings, self._ranking, self._one(now)
+        whole, trials = source.weight + settings.doubt * one, settings.trials * one
+        floor = settings.floor / probability
+        found = []
+        for target, edge in source.out.items():
+            share = min(1.0, (edge.weight - edge.error) / whole)
+            if share < floor or (share := min(share, _lately(edge, source.visits))) < floor:
+                continue
+            reached, known = probability * share, self._nodes.get(target)
+            if known is not None and known.brought > 0.0:
+                reached = (trials * reached + known.used) / (trials + known.brought)
+            if reached >= settings.floor:
+                found.append((target, reached, ranking[target]))
         found.sort(key=lambda one: (-one[2], -one[1]))
         return found[:width]
 
     def _weights(self, node: N) -> list[tuple[N, float]]:
         found = self._nodes.get(node)
-        return [] if found is None else [(target, weight - error) for target, (weight, error) in found.out.items()]
+        return [] if found is None else [(target, edge.weight - edge.error) for target, edge in found.out.items()]
 
     def _one(self, now: float) -> float:
         """What one observation weighs now."""
@@ -206,9 +249,14 @@ class BehaviourGraph(Generic[N]):
         for node in list(self._nodes):
             found = self._nodes[node]
             found.weight *= factor
-            scaled = {target: [weight * factor, error * factor] for target, (weight, error) in found.out.items()}
-            found.out = {target: edge for target, edge in scaled.items() if edge[0] >= NOTHING}
-            self._edges -= len(scaled) - len(found.out)
+            found.brought *= factor
+            found.used *= factor
+            before = len(found.out)
+            for edge in found.out.values():
+                edge.weight *= factor
+                edge.error *= factor
+            found.out = {target: edge for target, edge in found.out.items() if edge.weight >= NOTHING}
+            self._edges -= before - len(found.out)
             if found.weight < NOTHING:
                 self.forget(node)
 
@@ -218,6 +266,14 @@ class BehaviourGraph(Generic[N]):
             if not quiet:  # one node whose edges alone are too many
                 return
             self.forget(min(quiet, key=lambda node: self._nodes[node].weight))
+
+
+def _lately(edge: _Edge, visits: int) -> float:
+    """The share of the source's last visits that it followed, and a standard error of that: an edge that leads nowhere
+    any more, however heavy it is, is not believed after a dozen visits."""
+    share = edge.lately * (1 - NEWS) ** (visits - edge.at) / (1 - (1 - NEWS) ** max(1, visits))
+    share = min(1.0, share)
+    return share + sqrt(share * (1 - share) * NEWS / (2 - NEWS))
 
 
 _BY: dict[Order, Callable[[Candidate[Any]], tuple[float, float, int]]] = {

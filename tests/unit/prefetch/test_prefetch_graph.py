@@ -202,6 +202,43 @@ def test_forget() -> None:
     assert [one.node for one in graph.candidates(["a"], 27.0)] == ["b"]
 
 
+def test_what_was_brought_in_vain_is_less_probable() -> None:
+    graph = walked(["ab"] * 20)
+    probable = graph.candidates(["a"], 40.0)[0].probability
+    for _ in range(4):
+        graph.outcome("b", False, 40.0)
+    assert graph.candidates(["a"], 40.0)[0].probability == pytest.approx(probable / 2, rel=0.01)
+    for _ in range(40):
+        graph.outcome("b", True, 40.0)
+    assert graph.candidates(["a"], 40.0)[0].probability > 0.9
+    for _ in range(400):
+        graph.outcome("b", False, 40.0)
+    assert graph.candidates(["a"], 40.0) == []
+    graph.outcome("unknown", True, 40.0)
+
+
+def test_an_edge_that_leads_nowhere_any_more_is_not_believed() -> None:
+    """However heavy it is: after a dozen visits of its source at most."""
+    graph = walked(["ab"] * 400, replace(SETTINGS, half_life=1e9))
+    visits = 0
+    while graph.candidates(["a"], 800.0, hops=1):
+        graph.observe("a", (), 800.0)
+        visits += 1
+    assert 4 <= visits <= 20
+    assert graph.out("a", 800.0)["b"] > 0.9  # as far as its long past goes
+
+
+def test_chance_does_not_end_a_belief() -> None:
+    graph: BehaviourGraph[str] = BehaviourGraph(replace(SETTINGS, half_life=1e9))
+    draw, believed = random.Random(0), 0
+    for _ in range(1000):
+        graph.observe("a", (), 0.0)
+        if draw.random() < 0.6:
+            graph.observe("b", ("a",), 0.0)
+        believed += bool(graph.candidates(["a"], 0.0, hops=1))
+    assert believed > 980
+
+
 def test_same_visits_same_candidates() -> None:
     draw = random.Random(3)
     paths = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(80)]
