@@ -270,7 +270,7 @@ class BehaviourGraph(Generic[N]):
 
 def _lately(edge: _Edge, visits: int) -> float:
     """The share of the source's last visits that it followed, and a standard error of that: an edge that leads nowhere
-    any more, however heavy it is, is not believed after a dozen visits."""
+    any more, however heavy it is, is not believed after two dozen visits."""
     share = edge.lately * (1 - NEWS) ** (visits - edge.at) / (1 - (1 - NEWS) ** max(1, visits))
     share = min(1.0, share)
     return share + sqrt(share * (1 - share) * NEWS / (2 - NEWS))

@@ -218,13 +218,13 @@ def test_what_was_brought_in_vain_is_less_probable() -> None:
 
 
 def test_an_edge_that_leads_nowhere_any_more_is_not_believed() -> None:
-    """However heavy it is: after a dozen visits of its source at most."""
+    """However heavy it is: after some dozens of visits of its source at most."""
     graph = walked(["ab"] * 400, replace(SETTINGS, half_life=1e9))
     visits = 0
     while graph.candidates(["a"], 800.0, hops=1):
         graph.observe("a", (), 800.0)
         visits += 1
-    assert 4 <= visits <= 20
+    assert 4 <= visits <= 30
     assert graph.out("a", 800.0)["b"] > 0.9  # as far as its long past goes
 
 
