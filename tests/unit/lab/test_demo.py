@@ -18,10 +18,11 @@ from mmcache.lab.demo.manifest import Ask, Manifest, Walks
 from mmcache.lab.demo.outcome import Outcome
 from mmcache.lab.demo.passes import Passes
 from mmcache.lab.demo.records import Lossy, Pass, Record, Step, Visited, load_pass, load_visited, save
-from mmcache.lab.demo.report import figure, html, size, table, time
+from mmcache.lab.demo.report import figure, html, table
 from mmcache.lab.demo.screen import screen
 from mmcache.lab.demo.stream import OWN_TEXTS, lay
 from mmcache.lab.demo.svg import Part, bars, distribution, running_total, stacked
+from mmcache.lab.demo.words import size, time
 from mmcache.model.errors import SettingsError
 
 ASKS = (
@@ -58,6 +59,7 @@ VISITED = Visited(
     ahead_seconds=0.5,
     brought_before=0,
     latency_seconds=0.02,
+    earlier_seconds=(1.5, 1.25),
 )
 
 
@@ -77,6 +79,7 @@ def test_a_visit_is_shown_with_what_it_saved(foreseen: Outcome) -> None:
     told = foreseen.as_json()
     json.dumps(told, allow_nan=False)
     assert told["visits"]["foreseen"]["seconds_by_page"] == pytest.approx([0.75, 0.001])
+    assert [told["visits"][name]["earlier_waited_seconds"] for name in ("without", "foreseen")] == [1.5, 1.25]
     assert len(told["simulated"]) == 4
     page = html(foreseen)
     assert "1 of 3 lookups were warm instead of 0" in " ".join(page.split())
@@ -85,7 +88,8 @@ def test_a_visit_is_shown_with_what_it_saved(foreseen: Outcome) -> None:
         ElementTree.fromstring(plot)
     out = io.StringIO()
     Console(file=out, width=80).print(screen(foreseen))
-    assert "1 of 3 lookups were warm" in " ".join(out.getvalue().split())
+    shown = " ".join(out.getvalue().split())
+    assert "with prefetching, a newcomer waited 751 ms instead of 1 s: 1 of 3 lookups were warm instead of 0" in shown
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
@@ -103,6 +107,26 @@ def test_a_visit_travels_between_processes(foreseen: Outcome, tmp_path: Path) ->
     assert load_visited(tmp_path / "pass.json") == VISITED
     foreseen.manifest.write(tmp_path / "manifest.json")
     assert Manifest.read(tmp_path / "manifest.json") == foreseen.manifest
+
+
+def test_who_came_while_it_was_being_computed_is_told_apart(foreseen: Outcome) -> None:
+    early = (*VISITED.foreseen[:2], Step(1, 0.2, False, "z", joined=True))
+    told = replace(foreseen, passes=replace(foreseen.passes, visited=msgspec.structs.replace(VISITED, foreseen=early)))
+    assert {row.id: row.ours for row in told.rows()}["visit/joined"] == pytest.approx(100 / 3)
+    assert "0 of 3 lookups were warm and 1 under way instead of 0" in _shown(told)
+
+
+def test_a_prefetcher_that_did_not_help_is_told(foreseen: Outcome) -> None:
+    slower = (*VISITED.foreseen[:2], Step(1, 0.5, False, "z"))
+    visited = msgspec.structs.replace(VISITED, foreseen=slower)
+    told = replace(foreseen, passes=replace(foreseen.passes, visited=visited))
+    assert "nothing was saved: 250 ms more waiting" in html(told)
+
+
+def test_the_report_names_the_prefetcher_that_was_used(foreseen: Outcome) -> None:
+    page = html(foreseen)
+    assert "latency_seconds=0.02" in page
+    assert not any("prefetch=" in row.metric for row in foreseen.rows())
 
 
 def test_nothing_was_brought(foreseen: Outcome) -> None:

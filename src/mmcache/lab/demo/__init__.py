@@ -1,4 +1,4 @@
-"""`mmcache demo`: real encoders over a realistic stream; without a cache, with one, and after a restart."""
+"""`mmcache demo`: real encoders over a stream; without a cache, with one, after a restart, and with a prefetcher."""
 
 from mmcache.lab.demo.run import run
 

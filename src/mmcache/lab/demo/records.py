@@ -73,6 +73,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     """Its features were there before it was asked for."""
     digest: str
     """As of a `Record`."""
+    joined: bool = False
+    """They were being computed ahead when it was asked for: it waited for the rest."""
 
 
 class Visited(msgspec.Struct, frozen=True):
@@ -93,6 +95,8 @@ class Visited(msgspec.Struct, frozen=True):
     """During the earlier visits, which go from page to page at once."""
     latency_seconds: float
     """Above which lookups are slow enough for it to act; its default is 0.08."""
+    earlier_seconds: tuple[float, float] = (0.0, 0.0)
+    """That all earlier visitors waited, without and with the prefetcher."""
 
 
 def save(result: Pass | Lossy | Visited, path: Path) -> None:

@@ -12,26 +12,11 @@ from mmcache.lab.demo import visited
 from mmcache.lab.demo.outcome import Outcome
 from mmcache.lab.demo.records import Pass
 from mmcache.lab.demo.svg import Part, bars, distribution, running_total, stacked
+from mmcache.lab.demo.words import size, time
 from mmcache.lab.measure import machine
 from mmcache.lab.table import percentile
 
 STYLES = {"no cache": "none", "first": "first", "restarted": "again"}
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
-
-
-def time(seconds: float) -> str:
-    """A duration for people."""
-    if seconds >= 1 or not seconds:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
 
 
 def html(outcome: Outcome) -> str:

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mmcache.lab.demo.outcome import RESTART_TARGET, Outcome
-from mmcache.lab.demo.report import size, time
-from mmcache.lab.demo.walked import waited, warm
+from mmcache.lab.demo.walked import found, waited
+from mmcache.lab.demo.words import size, time
 from mmcache.lab.table import percentile
 
 
@@ -73,9 +73,8 @@ def _verdict(outcome: Outcome) -> Text:
     if (visited := outcome.passes.visited) is not None:
         before, after = waited(visited.without), waited(visited.foreseen)
         lines.append("Foreseen", "bold green" if outcome.visits_unequal == 0 else "bold red")
-        lines.append(f": a newcomer waited {time(after)} instead of {time(before)} with prefetching: ")
-        lines.append(f"{warm(visited.foreseen)} of {len(visited.foreseen)} lookups were warm instead of ")
-        lines.append(f"{warm(visited.without)}; {visited.brought} blocks brought, {visited.used} used.\n")
+        lines.append(f": with prefetching, a newcomer waited {time(after)} instead of {time(before)}: ")
+        lines.append(f"{found(visited)}; {visited.brought} blocks brought ahead, {visited.used} of them used.\n")
     lines.append(f"Real: {'; '.join(outcome.real)}.\nSimulated: {'; '.join(outcome.simulated)}.", "dim")
     return lines
 

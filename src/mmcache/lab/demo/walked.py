@@ -14,6 +14,20 @@ def warm(steps: Iterable[Step]) -> int:
     return sum(step.warm for step in steps)
 
 
+def joined(steps: Iterable[Step]) -> int:
+    """Lookups that waited for the rest of a computation ahead."""
+    return sum(step.joined for step in steps)
+
+
+def found(visited: Visited) -> str:
+    """How the newcomer's lookups went, in words."""
+    under_way = joined(visited.foreseen)
+    return (
+        f"{warm(visited.foreseen)} of {len(visited.foreseen)} lookups were warm"
+        f"{f' and {under_way} under way' if under_way else ''} instead of {warm(visited.without)}"
+    )
+
+
 def waited(steps: Iterable[Step]) -> float:
     """Seconds, over a whole walk."""
     return sum(step.seconds for step in steps)
@@ -30,13 +44,15 @@ def by_page(steps: Iterable[Step]) -> list[float]:
 def rows(visited: Visited) -> Iterable[Row]:
     for name, steps, words in (
         ("without", visited.without, "no prefetcher"),
-        ("foreseen", visited.foreseen, 'prefetch="behaviour"'),
+        ("foreseen", visited.foreseen, "with the prefetcher"),
     ):
         share = 100 * warm(steps) / len(steps)
         yield Row.of(f"visit/{name}/warm", f"newcomer's lookups that were warm, {words}", "%", "higher", share)
         yield Row.of(f"visit/{name}/waited", f"newcomer's waiting in all, {words}", "s", "lower", waited(steps))
         longest = max(by_page(steps)[1:] or [0.0])
         yield Row.of(f"visit/{name}/longest", f"… for a page after the first, at most, {words}", "s", "lower", longest)
+    under_way = 100 * joined(visited.foreseen) / len(visited.foreseen)
+    yield Row.of("visit/joined", "newcomer's lookups that were being computed ahead", "%", "higher", under_way)
     saved = waited(visited.without) - waited(visited.foreseen)
     yield Row.of("visit/saved", "waiting that the prefetcher saved", "s", "higher", saved)
     yield Row.of("visit/brought", "blocks that it brought in that walk", "blocks", "lower", visited.brought)
@@ -50,10 +66,14 @@ def as_json(visited: Visited, unequal: int) -> dict[str, Any]:
         name: {
             "lookups": len(steps),
             "warm": warm(steps),
+            "joined": joined(steps),
             "waited_seconds": waited(steps),
             "seconds_by_page": by_page(steps),
+            "earlier_waited_seconds": earlier,
         }
-        for name, steps in (("without", visited.without), ("foreseen", visited.foreseen))
+        for name, steps, earlier in zip(
+            ("without", "foreseen"), (visited.without, visited.foreseen), visited.earlier_seconds, strict=True
+        )
     }
     return {
         **walks,
