@@ -1,8 +1,8 @@
 """Views of hot keys that are kept: of each process the latest in memory, and a bounded past on the disk.
 
 On the disk are whole views, now and then, and every move of a community: that it appeared, grew old, took in another,
-fades, has gone. There are two tables of it, of which one is written: once that holds enough the other is emptied and
-written, so that what is deleted is always a whole table, whose blocks DuckDB uses again.
+fades, has gone. There are two tables of it, of which one is written: once that holds enough the other is made anew and
+written, so that what goes is always a whole table, whose blocks DuckDB uses again.
 
 Times here are when a view came, by this machine's clock.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from mmcache.dashboard.closing import rollback
-from mmcache.dashboard.schema import VIEWS
+from mmcache.dashboard.schema import TABLES, VIEWS
 from mmcache.hotkeys.view import Community, HotView, decode, encode
 
 SILENT_SECONDS = 600.0
@@ -210,8 +210,13 @@ def _turned(connection: Any, size: int, now: float, limit: int) -> str:
     first, _, held = states[newest]
     if held is None or (held + size <= room(limit) and abs(now - first) < TURN_SECONDS):
         return VIEWS[newest]
-    connection.execute(f"DELETE FROM {VIEWS[1 - newest]}")
+    _empty(connection, VIEWS[1 - newest])
     return VIEWS[1 - newest]
+
+
+def _empty(connection: Any, name: str) -> None:
+    """Anew: rows that are only deleted share their blocks with what is written next, which frees none."""
+    connection.execute(f"CREATE OR REPLACE TABLE {name} ({TABLES[name]})")
 
 
 def room(limit: int) -> int:
@@ -224,4 +229,4 @@ def trim(connection: Any, limit: int) -> None:
     for name in VIEWS:
         (held,) = connection.execute(f"SELECT sum(octet_length(said)) FROM {name}").fetchone()
         if (held or 0) > room(limit):
-            connection.execute(f"DELETE FROM {name}")
+            _empty(connection, name)

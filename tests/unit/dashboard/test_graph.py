@@ -17,6 +17,7 @@ from tests.unit.dashboard.test_api import HOSTILE
 from mmcache.dashboard import graph_kept
 from mmcache.dashboard.app import Dashboard
 from mmcache.dashboard.asking import Question, question
+from mmcache.dashboard.counting import View
 from mmcache.dashboard.graph import graph
 from mmcache.dashboard.graph_kept import EVERY_SECONDS, MOST_PROCESSES, SILENT_SECONDS, TURN_SECONDS
 from mmcache.dashboard.live import Live
@@ -226,6 +227,30 @@ def test_what_is_kept_of_the_past_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         assert max(sizes) <= 64 << 10
         store.between(lambda: graph_kept.trim(store._connection, 1 << 15)).result()
         assert rows(store) == 0
+
+
+def test_what_goes_leaves_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_kept, "MOST_BYTES", 64 << 10)
+    with a_store(tmp_path / "traces.duckdb") as store:
+        for at in range(150):
+            take(store, NOW + at * 20, full())
+        written = store.size()
+        store.between(lambda: store._connection.execute("CHECKPOINT")).result()
+        assert store.size() < written / 2  # it counted the log, which has all of them
+
+
+def test_who_reads_while_the_oldest_goes_reads_on() -> None:
+    with a_store() as store:
+        take(store, NOW, view([key(0)], communities=[community(1)]))
+
+        def task(seen: View) -> Any:
+            for at in range(1, 4):
+                take(store, NOW + at * (TURN_SECONDS + 1), view([key(at)]))
+            return graph(seen, store.views, Question(Window(NOW - 60, NOW + 1)), NOW + 5 * TURN_SECONDS)
+
+        assert keys(store.read(store.cursor(), task)) == [name(0)]
+        assert keys(shown(store, NOW + 5 * TURN_SECONDS, end=NOW + 1)) == []
+        assert keys(shown(store, NOW + 5 * TURN_SECONDS, end=NOW + 3 * TURN_SECONDS + 10)) == [name(3)]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
