@@ -7,13 +7,15 @@ not stored. A key of which nothing is expected is on demand: without evidence no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from mmcache.admission.base import Admission, Reject, Verdict
+from mmcache.admission.base import Admission, Classed, Reject, Verdict, Watchful
 from mmcache.admission.size import Always
 from mmcache.model.block import Facts
 from mmcache.model.event import RefuseReason
 from mmcache.model.key import Key
+from mmcache.settings import Tenant
 from mmcache.ttl.base import Lifetime
 
 PRELOAD, ON_DEMAND = 0.8, 0.5
@@ -103,7 +105,7 @@ class TieredLifetime:
 
 
 class TieredAdmission:
-    """An `Admission`: refuses what belongs to no tier; asks `otherwise` about the rest."""
+    """An `Admission`: refuses what belongs to no tier; asks `otherwise` about the rest, e.g. `QoS()`."""
 
     def __init__(self, outlooks: Outlooks, otherwise: Admission | None = None) -> None:
         self._outlooks = outlooks
@@ -115,6 +117,16 @@ class TieredAdmission:
         if found is not None and found.tier == "bypass":
             return Reject(RefuseReason.ADMISSION)
         return self._otherwise.judge(key, facts, now)
+
+    def space(self, tenant: str, own: int, held: int, limit: int) -> None:
+        """See `Watchful`."""
+        if isinstance(self._otherwise, Watchful):
+            self._otherwise.space(tenant, own, held, limit)
+
+    def serve(self, tenants: Mapping[str, Tenant]) -> None:
+        """See `Classed`."""
+        if isinstance(self._otherwise, Classed):
+            self._otherwise.serve(tenants)
 
 
 class LifetimeTiers:

@@ -12,6 +12,7 @@ from tests.unit.telemetry.test_spans_forks import in_child
 
 import mmcache.hotkeys.lifetime as lifetime
 from mmcache.admission.base import Admission, Admit, Reject
+from mmcache.admission.qos import QoS
 from mmcache.cache import Cache
 from mmcache.hotkeys.lifetime import LifetimeWatch
 from mmcache.hotkeys.lifetime_drift import look
@@ -20,6 +21,7 @@ from mmcache.model.block import Facts
 from mmcache.model.errors import CorruptFrameError, SettingsError
 from mmcache.model.event import Drifted, Failed, Missed, Refused, RefuseReason
 from mmcache.model.key import Key
+from mmcache.settings import Tenant
 from mmcache.testing import FakeClock, make_key
 from mmcache.testing.decider_contracts import AdmissionContract, LifetimeContract
 from mmcache.ttl.base import Lifetime
@@ -313,6 +315,17 @@ class TestTieredAdmission(AdmissionContract):
         verdicts = [made.judge(make_key(n), FACTS, 0.0) for n in (1, 2, 3, 4)]
         assert verdicts == [Admit(), Admit(), Reject(RefuseReason.ADMISSION), Admit()]
         assert made.judge(make_key(3), FACTS, 1e13) == Admit(), "what was expected is over"
+
+
+def test_classes_and_quotas_are_passed_on() -> None:
+    beside = QoS()
+    tiers = LifetimeTiers(admission=beside)
+    tenants = {"a": Tenant("critical"), "b": Tenant("batch")}
+    with Cache(memory="1MiB", admission=tiers.admission, ttl=tiers.lifetime, tenants=tenants) as cache:
+        key = cache.key("a cat", modality="text", signature="encoder-1", tenant="a")
+        assert cache.put(key, "vector")
+    assert beside._tenants == tenants
+    assert beside._limit == 1 << 20
 
 
 def test_a_miss_of_a_refused_key_says_so() -> None:
