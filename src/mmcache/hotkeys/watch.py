@@ -204,6 +204,8 @@ class HotKeys:
     def _score(self, key: Key, heat: float) -> tuple[float, Mapping[str, float]]:
         try:
             value, parts = self.scores.score(key, heat)
+            if not all(map(math.isfinite, (value, *parts.values()))):
+                raise ValueError(f"a score of {value} from {parts}")
             return float(value), parts
         except Exception as error:  # noqa: BLE001 - scores may be a plug-in
             self._failed("scores", error)
@@ -213,7 +215,10 @@ class HotKeys:
         if self.lifetimes is None:
             return None
         try:
-            return self.lifetimes.expect(key)
+            found = self.lifetimes.expect(key)
+            if found is not None and not all(map(math.isfinite, found)):
+                raise ValueError(f"a lifetime of {found}")
+            return found
         except Exception as error:  # noqa: BLE001 - lifetimes may be a plug-in
             self._failed("lifetimes", error)
             return None
@@ -229,7 +234,7 @@ class HotKeys:
         return Seen(modality, tenant, tier, size)
 
     def _tell(self, cache: Cache, now: float) -> None:
-        if 0.0 <= now - self._written < 0.5 * self._every:
+        if 0.0 <= now - self._written < 0.95 * self._every:
             return
         self._written = now
         if self._file is not None and cache.root is not None:

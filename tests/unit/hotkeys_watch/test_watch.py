@@ -182,12 +182,22 @@ def test_how_long_and_how_hot_are_others_word(cache: Cache) -> None:
     assert (view.keys[0].expected_hours, view.keys[0].confidence) == (12.0, 0.9)
 
 
-def test_a_plugin_that_fails_costs_its_figures_and_is_said_once(cache: Cache) -> None:
-    with HotKeys(cache, threaded=False, scores=Broken(), lifetimes=Broken()) as hot:
+class Endless:
+    def expect(self, key: Key) -> tuple[float, float] | None:
+        return float("inf"), 1.0
+
+    def score(self, key: Key, heat: float) -> tuple[float, dict[str, float]]:
+        return float("nan"), {}
+
+
+@pytest.mark.parametrize("plugin", [Broken, Endless])
+def test_a_plugin_that_fails_costs_its_figures_and_is_said(cache: Cache, plugin: type[Broken | Endless]) -> None:
+    with HotKeys(cache, threaded=False, scores=plugin(), lifetimes=plugin()) as hot:
         ask(cache, "a", "b")
         view = hot.pump(1000.0)
     assert [one.score for one in view.keys] == [1.0, 1.0]
     assert view.keys[0].expected_hours is None
+    assert decode(encode(view)) == view
     said = [event for event in cache.events.recent() if isinstance(event, Failed)]
     assert {event.where for event in said} == {"hotkeys"}
 
