@@ -236,14 +236,12 @@ class Arena:
         """Whether nobody released the list yet."""
         return page_list in self._live
 
-    def fixed(self, movable: Iterable[PageList]) -> npt.NDArray[np.bool_]:
-        """Which pages nothing can be moved to now, `[pages]`: leased, shared, or of lists that are not `movable`."""
+    def fixed(self, movable: Iterable[int]) -> npt.NDArray[np.bool_]:
+        """Which pages nothing can be moved to now, `[pages]`: leased, shared, or held and none of the `movable`."""
+        own = np.zeros(len(self._holders), np.int64)
+        own[np.fromiter(movable, np.int64)] = 1
         with self._lock:
-            own = np.zeros(len(self._holders), np.int64)
-            for page_list in movable:
-                if page_list in self._live:
-                    own[page_list.pages] += 1
-            return np.asarray((self._holders > 1) | (self._holders != own))
+            return np.asarray((self._holders > 1) | (self._holders > own))
 
     def check(self) -> None:
         """Raise `ArenaError` when the counts are not those of the live lists (call it while nothing is leased)."""

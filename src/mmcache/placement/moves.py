@@ -138,8 +138,9 @@ class Mover:
         self.plans += 1
         for name in [name for name, page_list in self._lists.items() if not self._arena.alive(page_list)]:
             self.remove(name)
-        fixed = self._arena.fixed(self._lists.values())
-        for chain in chains(edge for edge in self.together.edges() if self._may_pay(edge)):
+        fixed = self._arena.fixed(self._owner)
+        least = self._price.at_least * self._price.page * 2 / max(self._price.seam, 1e-300)
+        for chain in chains(edge for edge in self.together.edges(least) if self._may_pay(edge)):
             self._lay(chain, fixed)
         self._rest = 1 if self._queue else min(2 * self._rest, LONGEST_REST)
         self._next_plan = self.together.gathers + self._rest * REPLAN

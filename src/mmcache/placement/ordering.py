@@ -78,9 +78,11 @@ class Together:
         gone = set(blocks)
         self._edges = {pair: w for pair, w in self._edges.items() if pair[0] not in gone and pair[1] not in gone}
 
-    def edges(self) -> list[Edge]:
-        """Heaviest first; of equal ones, the one that was seen first."""
-        return [Edge(*pair, found / self._unit) for pair, found in sorted(self._edges.items(), key=_by_weight)]
+    def edges(self, above: float = 0.0) -> list[Edge]:
+        """Those heavier than `above`, heaviest first; of equal ones, the one that was seen first."""
+        least = above * self._unit
+        heavy = [item for item in self._edges.items() if item[1] > least]
+        return [Edge(*pair, found / self._unit) for pair, found in sorted(heavy, key=_by_weight)]
 
 
 def _by_weight(item: tuple[tuple[Hashable, Hashable], float]) -> float:
