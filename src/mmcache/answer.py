@@ -100,6 +100,11 @@ class Answers:
             observer.looked_up(keys, looks, began, strategy)
         return looks
 
+    @property
+    def computing(self) -> int:
+        """Keys whose computation is under way in this process; not those that doors compute by themselves."""
+        return self._fill.flights.under_way
+
     def speculate(self, key: Key, scope: Scope, compute: Callable[[], Any], ttl: float | None) -> int:
         """Bring `key` into memory, from a lower tier or by computing, for nobody who waits: neither counted as a lookup
         nor a use, and not while compute slots are taken. Returns bytes; 0 = it was there, or it was no moment for it.
@@ -115,7 +120,8 @@ class Answers:
             self._fill.run(key, scope, compute, ttl, slot=False)
         elif look.tier == self._store.memory.name:
             return 0
-        return self.resident(key).size
+        there = self.resident(key)
+        return 0 if there.frame is None else max(1, there.size)
 
     def heat(self, keys: Sequence[Key]) -> None:
         """Bring keys that a tracer found hot into memory where they are not, and tell its policy; counts nothing."""

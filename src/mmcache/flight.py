@@ -70,6 +70,11 @@ class SingleFlight:
         if child:
             self._reset()
 
+    @property
+    def under_way(self) -> int:
+        """Computations under way."""
+        return len(self._flights)
+
     def join(self, key: Key) -> tuple[Flight, bool]:
         """The flight of `key`, and whether the caller leads it (and must `land`, `fail` or `abandon` it)."""
         with self._lock:
