@@ -54,8 +54,10 @@ def on_common_support(rows: Floats, others: Floats) -> tuple[Floats, Floats]:
     """float64 [..., k] twice: two maps of distributions, [..., n] and [..., m], over the same k places.
 
     Two of one length are taken to be over the same places (a picture's patches). Of two lengths the finer is rebinned
-    to the coarser: that makes no detail up, and a divergence between them can only get smaller by it (data processing
-    inequality; Cover & Thomas, Elements of Information Theory, 2.8).
+    to the coarser: that makes no detail up, and where bins nest, a divergence between them can only get smaller by it
+    (data processing inequality; Cover & Thomas, Elements of Information Theory, 2.8). That is for places in a row, as
+    a sound's frames are. Grids of two sizes have to be brought to one by their caller, a `rebinned` for each axis:
+    flattened, places beside each other are not near each other.
     """
     bins = min(rows.shape[-1], others.shape[-1])
     return rebinned(rows, bins), rebinned(others, bins)

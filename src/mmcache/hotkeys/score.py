@@ -31,7 +31,8 @@ class Weights(NamedTuple):
     divergence: float = 0.3
     """β, a nat; as published. Negative: looking elsewhere than the picture draws the eye makes colder."""
     attention: float = 0.0
-    """γ: doublings of heat that a unit of the attention's score is worth."""
+    """γ: doublings of heat that a unit of the attention's score is worth. 0, for it was not found to foresee what turns
+    hot (table `hotkeys`)."""
 
     def checked(self) -> Weights:
         """Itself. Raises `SettingsError` for what is not finite."""
@@ -120,7 +121,8 @@ class Attended(NamedTuple):
 def attended(text_attention: npt.ArrayLike, image_attention: npt.ArrayLike) -> Attended:
     """Of one request. text_attention: [..., n], a distribution a word (and head); image_attention: [..., m], pooled.
 
-    Raises `InvalidInputError` for rows that are no distributions.
+    n ≠ m: see `on_common_support`; grids have to be of one size. Raises `InvalidInputError` for rows that are no
+    distributions.
     """
     text, image = distributions(text_attention), pooled(image_attention)
     return Attended(float(_entropy(text).mean()), float(_divergence(text, image, SMOOTHING).mean()))

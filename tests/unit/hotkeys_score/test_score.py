@@ -64,6 +64,14 @@ def test_lengths_that_differ_are_compared_over_the_coarser() -> None:
     assert rebinned(np.eye(2)[None], 4, axis=1)[0] == pytest.approx(np.array([[0.5, 0], [0.5, 0], [0, 0.5], [0, 0.5]]))
 
 
+def test_grids_of_two_sizes_agree_when_each_axis_is_rebinned_and_not_when_they_are_flattened() -> None:
+    coarse = np.array([[0.4, 0.1], [0.2, 0.3]])
+    fine = np.repeat(np.repeat(coarse, 2, axis=0), 2, axis=1) / 4
+    again = rebinned(rebinned(fine, 2, axis=0), 2, axis=1)
+    assert float(divergence(again.ravel(), coarse.ravel())) == pytest.approx(0.0, abs=1e-12)
+    assert float(divergence(fine.ravel(), coarse.ravel())) > 0.05
+
+
 def test_a_requests_maps() -> None:
     words = np.array([[[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]]], np.float16)
     found = attended(words, [[0.25, 0.75], [0.75, 0.25]])
