@@ -67,8 +67,8 @@ class WarmTable(Table):
         "where it likes instead of those that the timeline names: other pixels are other content. `in-turn` does all "
         "frames, then all print, then all speech. Where everything is asked for and the budget ends early, it wins by "
         "count (print is many cheap requests) and loses by the model time that requests save, which is what warming is "
-        "for; speech it hardly reaches. Of scratched files FFmpeg conceals some damage without a word, so not all of it "
-        "can be told."
+        "for; speech it hardly reaches. Of scratched files FFmpeg conceals some damage without a word, so not all of "
+        "it can be told."
     )
 
     def __init__(self) -> None:
