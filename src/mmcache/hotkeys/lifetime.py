@@ -95,17 +95,20 @@ class LifetimeWatch:
         tiers: LifetimeTiers | None = None,
         *,
         preload: bool = True,
+        drift: float = THRESHOLD,
         most_keys: int = MOST_KEYS,
         period_seconds: float = 5.0,
         threaded: bool = True,
     ) -> None:
         """model: from `mmcache learn lifetime`, or its file. tiers: whose deciders the cache has. preload: bring what
-        is surely hot from lower tiers into memory. Raises as `ttl.life_file.load`, and `SettingsError`."""
+        is surely hot from lower tiers into memory. drift: nats (KL) from which on inputs have drifted. Raises as `ttl.life_file.load`, and `SettingsError`."""
         if not (math.isfinite(period_seconds) and period_seconds > 0):
             raise SettingsError(f"period_seconds is a number of seconds above 0, not {period_seconds!r}")
+        if not drift > 0:
+            raise SettingsError(f"drift is a number of nats above 0, not {drift!r}")
         self._cache, self._most_keys, self._period = cache, most_keys, period_seconds
         self._outlooks = Outlooks() if tiers is None else tiers.outlooks
-        self._preload, self._threaded = preload, threaded
+        self._preload, self._threaded, self._threshold = preload, threaded, drift
         self._lock = forks.Lock()
         self._stop, self._stopped = threading.Event(), ""
         self._thread: threading.Thread | None = None
@@ -207,7 +210,7 @@ class LifetimeWatch:
         if not self._roll(now):
             return False
         self._judge()
-        self._drift = look(self._counts.histograms(), self._model.baseline)
+        self._drift = look(self._counts.histograms(), self._model.baseline, self._threshold)
         if self._counts.watched >= self._model.scale.day:
             self._ask()
         return True
@@ -280,7 +283,7 @@ class LifetimeWatch:
         else:
             self._withheld = ""
         if drift.drifted and not before.startswith("inputs"):
-            self._cache.events.emit(Drifted(f"lifetime {drift.name}", drift.divergence, THRESHOLD))
+            self._cache.events.emit(Drifted(f"lifetime {drift.name}", drift.divergence, self._threshold))
         self._vain = self._vain + 1 if self._withheld else 0
         if self._vain >= GIVE_UP:
             self._end(f"{self._withheld}; not trusted for {self._vain} intervals in a row")
