@@ -101,7 +101,8 @@ class LifetimeWatch:
         threaded: bool = True,
     ) -> None:
         """model: from `mmcache learn lifetime`, or its file. tiers: whose deciders the cache has. preload: bring what
-        is surely hot from lower tiers into memory. drift: nats (KL) from which on inputs have drifted. Raises as `ttl.life_file.load`, and `SettingsError`."""
+        is surely hot from lower tiers into memory. drift: nats (KL) from which on inputs have drifted.
+        Raises as `ttl.life_file.load`, and `SettingsError`."""
         if not (math.isfinite(period_seconds) and period_seconds > 0):
             raise SettingsError(f"period_seconds is a number of seconds above 0, not {period_seconds!r}")
         if not drift > 0:
