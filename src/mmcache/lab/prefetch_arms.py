@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mmcache.lab.prefetch_rivals import Held, MakeGraph, Markov, NextPage, Popularity, Wrong
+from mmcache.lab.prefetch_rivals import Held, MakeGraph, Markov, Misled, NextPage, Popularity, Wrong
 from mmcache.lab.prefetch_world import LEARNS, LabPrefetch, Outcome, World
 from mmcache.lab.traces.sessions import Views
 from mmcache.model.key import Key
@@ -43,7 +43,12 @@ def _ordered(order: Order, views: Views, seed: int) -> MakeGraph:
 
 
 def _wrong(views: Views, seed: int) -> MakeGraph:
-    return lambda settings, held: Wrong(settings, WRONG_SHARE, seed)
+    learned = sum(len(view.blocks) for view in views.views[: int(LEARNS * len(views.views))])
+    return lambda settings, held: Wrong(settings, WRONG_SHARE, learned, seed)
+
+
+def _misled(views: Views, seed: int) -> MakeGraph:
+    return lambda settings, held: Misled(settings, WRONG_SHARE, seed)
 
 
 def _foreseen(views: Views, seed: int) -> MakeGraph:
@@ -52,7 +57,8 @@ def _foreseen(views: Views, seed: int) -> MakeGraph:
 
 NONE = Arm("none", "no prefetching", prefetches=False)
 OURS = Arm("behaviour", "behaviour graph")
-WRONG = Arm("wrong", f"behaviour graph, {WRONG_SHARE:.0%} of its edges led elsewhere at random", _wrong)
+WRONG = Arm("wrong", f"behaviour graph, {WRONG_SHARE:.0%} of its edges led elsewhere when it had learned", _wrong)
+MISLED = Arm("misled", f"behaviour graph that learns {WRONG_SHARE:.0%} of its edges wrong for ever", _misled)
 BY_RANK = Arm("by-rank", "behaviour graph, highest PageRank first", partial(_ordered, "rank"))
 BY_PROBABILITY = Arm("by-probability", "behaviour graph, most probable first", partial(_ordered, "probability"))
 MARKOV = Arm("markov", "Markov chain of order 1", lambda views, seed: Markov)
@@ -60,4 +66,4 @@ POPULARITY = Arm("popularity", "the most popular blocks", lambda views, seed: Po
 UNSTOPPABLE = Arm("unstoppable", "behaviour graph, and an encoder that cannot stop within a block", stops=False)
 FORESEEN = Arm("foreseen", "each visitor's next page known beforehand (a bound)", _foreseen)
 
-ARMS = (NONE, OURS, BY_RANK, BY_PROBABILITY, MARKOV, POPULARITY, WRONG, UNSTOPPABLE, FORESEEN)
+ARMS = (NONE, OURS, BY_RANK, BY_PROBABILITY, MARKOV, POPULARITY, WRONG, MISLED, UNSTOPPABLE, FORESEEN)

@@ -10,6 +10,9 @@ from mmcache.lab.traces.sessions import Views
 from mmcache.model.key import Key
 from mmcache.prefetch.graph import BehaviourGraph, Candidate, GraphSettings
 
+WINDOW = 2
+"""Last blocks by which `NextPage` tells sessions apart; not more than the product remembers of each."""
+
 Held = Callable[[Key], bool]
 MakeGraph = Callable[[GraphSettings, Held], BehaviourGraph[Key]]
 """From the product's settings, and whether memory holds a block."""
@@ -67,7 +70,29 @@ class Popularity(BehaviourGraph[Key]):
 
 
 class Wrong(BehaviourGraph[Key]):
-    """The product's graph, a share of whose edges leads to a random block instead: the same one each time."""
+    """The product's graph, a share of whose edges is led to random blocks at one moment. It goes on learning."""
+
+    def __init__(self, settings: GraphSettings, share: float, after: int, seed: int) -> None:
+        """after: lookups."""
+        super().__init__(settings)
+        self._share, self._left, self._random = share, after, random.Random(seed)
+
+    def observe(self, node: Key, earlier: Sequence[Key], now: float) -> None:
+        """Learn; and at the moment, be led astray."""
+        super().observe(node, earlier, now)
+        self._left -= 1
+        if self._left == 0:
+            known = list(self._nodes)
+            for found in self._nodes.values():
+                kept = {target: edge for target, edge in found.out.items() if self._random.random() >= self._share}
+                for edge in [edge for target, edge in found.out.items() if target not in kept]:
+                    kept.setdefault(self._random.choice(known), edge)
+                self._edges -= len(found.out) - len(kept)
+                found.out = kept
+
+
+class Misled(BehaviourGraph[Key]):
+    """The product's graph that never learns a share of its edges, but always others in their place."""
 
     def __init__(self, settings: GraphSettings, share: float, seed: int) -> None:
         super().__init__(settings)
@@ -108,13 +133,13 @@ class NextPage(BehaviourGraph[Key]):
         """The next lookup of the stream."""
         block, after = self._lookups.pop()
         self._key[block] = node
-        self._after[(node, *earlier)[:4]] = after
+        self._after[(node, *earlier)[:WINDOW]] = after
 
     def candidates(
         self, recent: Sequence[Key], now: float, *, hops: int = 3, width: int = 8, most: int = 64
     ) -> list[Candidate[Key]]:
         """All of the next page, however wide it is."""
-        after = self._after.get(tuple(recent), ())
+        after = self._after.get(tuple(recent[:WINDOW]), ())
         return [Candidate(self._key[block], 1, 1.0, 1.0) for block in after if block in self._key]
 
 

@@ -9,6 +9,7 @@ and stops at once when it should; or it cannot stop, and whoever comes waits for
 from __future__ import annotations
 
 from contextlib import closing
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from math import inf
 
@@ -28,7 +29,7 @@ HIT_SECONDS = 0.0005
 """A block that is there: identifying it, looking it up."""
 TICK_SECONDS = 0.25
 """How often the prefetcher looks what there is to do, while nobody comes."""
-LEARNS = 0.25
+LEARNS = 1 / 3
 """Share of the views at the beginning that fill the cache and teach: they are in no figure."""
 
 
@@ -108,6 +109,8 @@ class World:
         self._ready: dict[int, float] = {}
         self._fresh: dict[int, bool] = {}  # prefetched and not asked for; whether that is counted
         self._real, self._missed = True, False
+        self._visitors = copy_context()  # what visitors look for is no part of the work that they interrupt
+        self._speculation: Context | None = None
 
     def run(self) -> Outcome:
         """Replay all views."""
@@ -180,9 +183,10 @@ class World:
     def _compute_real(self, block: int) -> None:
         cost, outcome = self.views.costs[block], self.outcome
         self._missed = True
-        if self._prefetch is not None:  # what its thread would do meanwhile
+        if self._prefetch is not None:  # what its thread would do meanwhile, and the work that it does
             self._prefetch.pump(self._now)
-            cancelled()
+            if self._speculation is not None:
+                self._speculation.run(cancelled)
         self._free = self._ready[block] = max(self._now, self._free) + cost
         if self._counts:
             outcome.computed += 1
@@ -194,17 +198,17 @@ class World:
         end = began + cost
         if not self._stops:
             self._free = end
-        self._real = True
+        self._real, self._speculation = True, copy_context()
         try:
             while self._next_at < end and block not in self.views.views[self._next].blocks:
-                self._serve()
+                self._visitors.run(self._serve)
                 if self._stops and cancelled():
                     if self._counts:
                         outcome.cancelled += 1
                         outcome.speculated += self._now - began
                     raise Cancelled
         finally:
-            self._real = False
+            self._real, self._speculation = False, None
         self._pass(min(end, self._next_at))  # whoever asks for it meanwhile waits for the rest
         self._free = max(end, self._free)
         self._ready[block] = end

@@ -14,6 +14,7 @@ from mmcache.lab.prefetch_arms import (
     BY_RANK,
     FORESEEN,
     MARKOV,
+    MISLED,
     NONE,
     OURS,
     POPULARITY,
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 MEMORY = 10.0
 """Per cent of all blocks."""
 CURVE = (5.0, 10.0, 20.0)
-LARGE = Shop(categories=80)
+LARGE = Shop(categories=40)
 """Four times as many products: most of them are looked at once or never."""
 PUBLISHED_HIT = {"none": 68.2, "behaviour": 89.7}
 PUBLISHED_PAINT = {"none": 1240.0, "behaviour": 712.0}
 PUBLISHED_USE = 73.4
-SHOP_ARMS = (NONE, OURS, BY_RANK, BY_PROBABILITY, MARKOV, POPULARITY, WRONG, UNSTOPPABLE, FORESEEN)
+SHOP_ARMS = (NONE, OURS, BY_RANK, BY_PROBABILITY, MARKOV, POPULARITY, WRONG, MISLED, UNSTOPPABLE, FORESEEN)
 BESIDE = (NONE, OURS)
 
 Outcomes = Mapping[str, Sequence[Outcome]]

@@ -63,7 +63,7 @@ class Views:
 class Shop:
     """What a generated shop is like. None of these numbers is from a real shop."""
 
-    categories: int = 20
+    categories: int = 10
     products: int = 40
     """A category."""
     listed: int = 8
@@ -72,7 +72,7 @@ class Shop:
     """Pictures of a product, the first one apart, which is on its page."""
     popularity: float = 0.9
     """Exponent of Zipf, of categories and of a category's products."""
-    views_a_second: float = 2.0
+    views_a_second: float = 1.0
     think: float = 8.0
     """Seconds between two views of a visitor, median; log-normal."""
     spread: float = 0.8
