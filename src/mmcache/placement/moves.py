@@ -10,12 +10,15 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mmcache.placement.arena import Arena, PageList
 from mmcache.placement.ordering import Chain, Edge, Together, chains
+
+Block = TypeVar("Block", bound=Hashable)
 
 REPLAN = 256
 """Gathers between two plans, while plans find something to do."""
@@ -209,12 +212,13 @@ def seams(pages: Sequence[int]) -> int:
     return sum(after != before + 1 for before, after in pairwise(pages))
 
 
-def ordered(found: Sequence[Chain], blocks: Sequence[Hashable]) -> Iterator[Hashable]:
+def ordered(found: Sequence[Chain], blocks: Sequence[Block]) -> Iterator[Block]:
     """All `blocks` in the order of the chains, then those of none: what lays an arena out once, from nothing."""
-    known, given = set(blocks), set[Hashable]()
+    known, given = {block: block for block in blocks}, set[Block]()
     for chain in found:
         for block in chain.blocks:
             if block in known:
-                given.add(block)
-                yield block
+                ours = known[cast("Block", block)]
+                given.add(ours)
+                yield ours
     yield from (block for block in blocks if block not in given)
