@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -218,7 +218,7 @@ def ordered(found: Sequence[Chain], blocks: Sequence[Block]) -> Iterator[Block]:
     for chain in found:
         for block in chain.blocks:
             if block in known:
-                ours = known[cast("Block", block)]
+                ours = known[block]
                 given.add(ours)
                 yield ours
     yield from (block for block in blocks if block not in given)
