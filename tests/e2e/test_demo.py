@@ -65,7 +65,8 @@ def test_what_a_prefetcher_brought_is_what_would_have_been_computed(demo: dict[s
     visits = demo["visits"]
     assert visits["unequal_outputs"] == 0
     assert visits["without"]["lookups"] == visits["foreseen"]["lookups"] > 0
-    assert 0 <= visits["foreseen"]["warm"] <= visits["foreseen"]["lookups"]
+    assert visits["without"]["joined"] == 0
+    assert 0 <= visits["foreseen"]["warm"] + visits["foreseen"]["joined"] <= visits["foreseen"]["lookups"]
     assert 0 <= visits["used"] <= visits["brought"] + visits["brought_before"]
 
 

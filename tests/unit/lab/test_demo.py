@@ -123,6 +123,14 @@ def test_a_prefetcher_that_did_not_help_is_told(foreseen: Outcome) -> None:
     assert "nothing was saved: 250 ms more waiting" in html(told)
 
 
+def test_a_first_page_that_took_longer_by_chance_is_no_saving(foreseen: Outcome) -> None:
+    lucky = (Step(0, 0.1, False, "x"), *VISITED.foreseen[1:])
+    told = replace(foreseen, passes=replace(foreseen.passes, visited=msgspec.structs.replace(VISITED, foreseen=lucky)))
+    assert {row.id: row.ours for row in told.rows()}["visit/saved"] == pytest.approx(0.249)
+    assert told.as_json()["visits"]["saved_seconds"] == pytest.approx(0.249)
+    assert "249 ms of waiting were saved after the first page" in " ".join(html(told).split())
+
+
 def test_the_report_names_the_prefetcher_that_was_used(foreseen: Outcome) -> None:
     page = html(foreseen)
     assert "latency_seconds=0.02" in page

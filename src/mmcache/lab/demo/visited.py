@@ -8,7 +8,7 @@ from html import escape
 from mmcache.lab.demo.outcome import Outcome
 from mmcache.lab.demo.records import Step, Visited
 from mmcache.lab.demo.svg import Part, bars
-from mmcache.lab.demo.walked import by_page, found, waited, warm
+from mmcache.lab.demo.walked import by_page, found, saved, waited, warm
 from mmcache.lab.demo.words import time
 
 
@@ -39,7 +39,8 @@ def section(outcome: Outcome) -> str:
     return (
         f"<section>\n<h2>A visit, foreseen</h2>\n<p>{escape(text)}</p>\n"
         '<div class="key"><span><i style="background:var(--first)"></i>first page</span>\n'
-        '<span><i style="background:var(--part)"></i>later pages</span></div>\n'
+        '<span><i style="background:var(--part)"></i>later pages</span>\n'
+        "<span>at the end: waiting in all, lookups that were warm</span></div>\n"
         f"{waits(visited)}\n<p>{escape(how)}</p>\n</section>\n"
     )
 
@@ -59,8 +60,9 @@ def _bar(name: str, steps: Sequence[Step]) -> tuple[str, list[Part], str]:
 
 
 def _saved(visited: Visited) -> str:
-    saved = waited(visited.without) - waited(visited.foreseen)
-    return f"{time(saved)} of waiting were saved" if saved >= 0 else f"nothing was saved: {time(-saved)} more waiting"
+    less = saved(visited)
+    what = f"{time(less)} of waiting were saved" if less >= 0 else f"nothing was saved: {time(-less)} more waiting"
+    return f"{what} after the first page"
 
 
 def _equality(outcome: Outcome) -> str:
