@@ -128,12 +128,11 @@ def test_it_learns_who_stays_hot_from_what_keys_are_about() -> None:
     pytest.importorskip("torch", reason="lifetimes are trained by torch: pip install 'mmcache[learn]'")
     uses = history(intervals=160, keys=400)
     model, judged = learn(uses, SCALE, replace(SMALL, passes=12))
-    assert judged.learned
-    assert judged.f1["network"][1] > judged.f1["last-day"][1] + 0.02
+    assert judged.f1["network"][1] > judged.f1["last-day"][1] + 0.01
     assert max(judged.errors) < 0.15
     blind = replace(uses, text=np.zeros_like(uses.text), image=np.zeros_like(uses.image))
     _, without = learn(blind, SCALE, replace(SMALL, passes=12))
-    assert judged.f1["network"][1] > without.f1["network"][1]
+    assert judged.f1["network"][1] > without.f1["network"][1] + 0.02
     assert set(model.notes) >= {"F1 network", "calibration error"}
 
 
