@@ -91,7 +91,7 @@ class WarmTable(Table):
                 "the product's own pipeline, schedule, journal and cache",
             ),
             (
-                "the talks: words from fixed lists by seed, speech by Piper (no seed: each run speaks a little otherwise)",
+                "the talks: words from fixed lists by seed, speech by Piper (no seed: no two runs speak alike)",
                 "when speech begins and ends: from its energy",
                 f"later requests: what there is at {MOMENTS} random moments a talk",
                 "budget rows replay the models' measured times on a clock of model time; decoding is left out of them",
