@@ -73,8 +73,8 @@ $(VLLM)/.ready: requirements/vllm.txt requirements/vllm-peers.txt
 
 vllm-venv: $(VLLM)/.ready  ## an environment with vLLM for CPUs, 3.5 GB: .venv-vllm
 
-test-vllm: $(VLLM)/.ready  ## the encoder-cache connector in real engines
-	$(VLLM)/bin/python -m pytest -W ignore tests/vllm
+test-vllm: $(VLLM)/.ready  ## the encoder-cache connector in real engines, and the Triton kernel in its interpreter
+	$(VLLM)/bin/python -m pytest -W ignore tests/vllm tests/parity/test_placement_kernels.py
 
 lab-assets: $(VENV)/.test-ready  ## fetches what some tables read: npm and Debian packages, by exact hash
 	$(BIN)/python -m mmcache.lab.fetch
