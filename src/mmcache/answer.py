@@ -102,8 +102,12 @@ class Answers:
 
     @property
     def computing(self) -> int:
-        """Keys whose computation is under way in this process; not those that doors compute by themselves."""
+        """Keys that are computed in this process for somebody who waits; not those that doors compute by themselves."""
         return self._fill.flights.under_way
+
+    def tell_computed(self, told: Callable[[Key], object] | None) -> None:
+        """Call `told` with each key whose `computing` is over, also where nothing was stored. It appends, no more."""
+        self._fill.flights.told = told
 
     def speculate(self, key: Key, scope: Scope, compute: Callable[[], Any], ttl: float | None) -> int:
         """Bring `key` into memory, from a lower tier or by computing, for nobody who waits: neither counted as a lookup

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from mmcache.batching import split, stack
 from mmcache.guard import NetBenefit
+from mmcache.keeping import AtMost
 from mmcache.keys.arguments import canonical_arguments
 from mmcache.keys.content import MODALITIES, Content, ContentOptions, identify
 from mmcache.keys.region import Region, tiles
@@ -283,7 +284,7 @@ class Encoder:
         """Have the output for `source` in memory before anybody asks; see `visits.Again`. Returns bytes brought."""
         request = self._identify(source, arguments, keywords, region)
         own = self._options.ttl
-        ttl = own if ttl is None else ttl if own is None else min(ttl, own)
+        ttl = own if ttl is None else AtMost(ttl) if own is None else min(ttl, own)
         compute = self._computing(request, arguments, keywords)
         return self._cache.answers.speculate(request.key, request.scope, compute, ttl)
 

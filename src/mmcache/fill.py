@@ -74,7 +74,7 @@ class Fill:
         slot: whether it is for somebody who waits, and takes one of the compute slots.
         """
         while True:
-            flight, leads = self.flights.join(key)
+            flight, leads = self.flights.join(key, ahead=not slot)
             if leads:
                 try:
                     make = self._lead(flight, scope, compute, ttl, slot)

@@ -32,6 +32,8 @@ class Flight:
     """Gives the claim of other processes back; idempotent."""
     doomed: bool = False
     """Invalidated meanwhile: its result is returned but not stored."""
+    ahead: bool = False
+    """Begun for nobody who waits, or within what was. Where it fails, whoever joined it computes."""
 
 
 _led: ContextVar[tuple[Flight, ...]] = ContextVar("mmcache_led", default=())
@@ -56,6 +58,8 @@ class SingleFlight:
 
     def __init__(self) -> None:
         self._reset()
+        self.told: Callable[[Key], object] | None = None
+        """Called with the key of each flight that is over and that somebody waited for, however it ended."""
         forks.join(self)
 
     def _reset(self) -> None:
@@ -72,16 +76,18 @@ class SingleFlight:
 
     @property
     def under_way(self) -> int:
-        """Computations under way."""
-        return len(self._flights)
+        """Computations under way, but for those that are `ahead`."""
+        return sum(not flight.ahead for flight in list(self._flights.values()))
 
-    def join(self, key: Key) -> tuple[Flight, bool]:
-        """The flight of `key`, and whether the caller leads it (and must `land`, `fail` or `abandon` it)."""
+    def join(self, key: Key, ahead: bool = False) -> tuple[Flight, bool]:
+        """The flight of `key`, and whether the caller leads it (and must `land`, `fail` or `abandon` it). ahead: see
+        `Flight`."""
         with self._lock:
             flight = self._flights.get(key)
             if flight is not None:
                 return flight, False
-            flight = self._flights[key] = Flight(key)
+            ahead = ahead or any(led.ahead for led in _led.get())
+            flight = self._flights[key] = Flight(key, ahead=ahead)
             return flight, True
 
     def land(self, flight: Flight, make: Callable[[], object]) -> None:
@@ -91,6 +97,8 @@ class SingleFlight:
 
     def fail(self, flight: Flight, error: Exception) -> None:
         """The computation raised: followers raise the same. Nothing is cached."""
+        if flight.ahead:  # they did not ask for this attempt, and theirs may fare better
+            return self.abandon(flight)
         self._end(flight)
         if isinstance(error, StopIteration):  # no future takes it
             error = RuntimeError("the computation raised StopIteration").with_traceback(error.__traceback__)
@@ -105,6 +113,8 @@ class SingleFlight:
         with self._lock:
             if self._flights.get(flight.key) is flight:
                 del self._flights[flight.key]
+        if self.told is not None and not flight.ahead:
+            self.told(flight.key)
 
     def doom(self, keys: Iterable[Key] | None) -> None:
         """`keys` (None = all) were invalidated: flights under way must not store what they compute."""

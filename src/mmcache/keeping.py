@@ -27,6 +27,12 @@ from mmcache.ttl.refresh import early, window
 _ASKED: dict[str, type] = {"policies": Policy, "admission": Admission, "ttl": Lifetime, "refs": References}
 
 
+class AtMost(float):
+    """Seconds for which a block may stay where its lifetime does not end it before."""
+
+    __slots__ = ()
+
+
 class LockedLifetime:
     """A lifetime that several threads ask: one after the other."""
 
@@ -131,7 +137,7 @@ class Keeping:
     def judge(
         self, key: Key, facts: Facts, ttl: float | None, now: float, space: Callable[[str], tuple[int, int, int]]
     ) -> Until | RefuseReason:
-        """May this block be stored, and until when? `ttl` in seconds overrides the lifetime.
+        """May this block be stored, and until when? `ttl` in seconds overrides the lifetime, unless it is an `AtMost`.
 
         `space(tenant)`: bytes of memory that it holds, that all hold, and the limit. Raises what plug-ins raise.
         """
@@ -139,7 +145,8 @@ class Keeping:
             self.admission.space(facts.tenant, *space(facts.tenant))
         verdict = self.admission.judge(key, facts, now)
         if isinstance(verdict, Admit):
-            return Until(self.lifetime.deadline(key, facts, now) if ttl is None else now + ttl)
+            own = self.lifetime.deadline(key, facts, now) if ttl is None or isinstance(ttl, AtMost) else None
+            return Until(own if ttl is None else now + ttl if own is None else min(own, now + ttl))
         return verdict.reason if isinstance(verdict, Reject) else RefuseReason.ADMISSION
 
     def slots(self, wanted: int | SlotSettings | None, tenants: Mapping[str, Tenant], clock: Clock) -> Slots | None:

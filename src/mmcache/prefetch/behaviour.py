@@ -69,6 +69,8 @@ class BehaviourPrefetch:
         self.lost = 0
         """Visits that nobody looked at in time."""
         self._visits: deque[Told] = deque(maxlen=self.settings.pending)
+        self._recipe_bytes = 0  # of inputs in there, about
+        self._over: deque[Key] = deque(maxlen=EVENTS)  # whose computations have ended
         self._threaded, self._sleeping = threaded, threaded
         self._clock: Callable[[], float] = clock or time.monotonic
         self._own_clock = clock is not None
@@ -96,6 +98,8 @@ class BehaviourPrefetch:
         self._bringing = Bringing(cache.answers, lower)
         self._scopes, self._emit = cache.scopes, cache.events.emit
         self._feed: Feed = self._ends.enter_context(cache.events.feed(EVENTS))
+        cache.answers.tell_computed(self._over.append)
+        self._ends.callback(cache.answers.tell_computed, None)
         self._since = time.time()
         if self._threaded:
             with suppress(SettingsError):  # it may not be raised again for who joins: then it is not lowered
@@ -123,10 +127,23 @@ class BehaviourPrefetch:
         waiting = len(visits)
         if waiting >= self.settings.pending:
             self.lost += 1
+        if again is not None and (waiting >= RECIPES or not self._has_room(again)):
+            again = None
         who = speculative() or session() or threading.get_ident()
-        visits.append((who, key, again if waiting < RECIPES else None, self._clock()))
+        visits.append((who, key, again, self._clock()))
         if self._sleeping:
             self._wake()
+
+    def _has_room(self, again: Again) -> bool:
+        """Whether its input may be held until somebody looks at the visit."""
+        try:
+            size = self._recipe_bytes + again.size
+        except Exception:  # noqa: BLE001 - another's object may say anything of its size
+            return False
+        if self._closed or size > self.settings.remembered_bytes:
+            return False
+        self._recipe_bytes = size
+        return True
 
     def _wake(self) -> None:
         """Start the thread; once."""
@@ -152,7 +169,7 @@ class BehaviourPrefetch:
             begun = self._begin(now)
         for work in begun:
             if self._threaded:
-                self._life.hand(self, work, self.settings.concurrent)
+                self._hand(work, now)
             else:
                 self.do(work, now)
         if self._publisher is not None and time.monotonic() - self._published >= PUBLISH_SECONDS:
@@ -175,14 +192,17 @@ class BehaviourPrefetch:
 
     def _take_in(self, now: float) -> None:
         """Events first: what was evicted before it was asked for was not used."""
-        misses, visits = self._planner.heard(self._feed.drain(), now), 0
+        assert self._cache is not None
+        over = [self._over.popleft() for _ in range(len(self._over))]  # before the events: see `Demand.heard`
+        misses = self._planner.heard(self._feed.drain(), now, over, self._cache.answers.computing)
+        visits, self._recipe_bytes = 0, 0
         for _ in range(len(self._visits)):
             try:
                 who, key, again, at = self._visits.popleft()
             except IndexError:
                 break
             if isinstance(who, Work):  # what is computed speculatively looks things up, too
-                self._planner.demand.looks_for(key)
+                self._planner.looks_for(key)
                 continue
             scope = self._scopes.find(key)
             if scope is None or isinstance(key, VoidKey):
@@ -190,7 +210,7 @@ class BehaviourPrefetch:
             visits += 1
             realm = (scope.tenant, scope.namespace)
             if (work := self._running.get(key)) is not None:
-                work.joined.append((realm, who))
+                work.joins((realm, who))
                 raised(work)
             if again is not None:
                 with suppress(Exception):  # another's object may say anything of its size
@@ -236,6 +256,14 @@ class BehaviourPrefetch:
         return begun
 
     # Speculative work -----------------------------------------------------------------------------------------------
+
+    def _hand(self, work: Work, now: float) -> None:
+        try:
+            self._life.hand(self, work, self.settings.concurrent)
+        except RuntimeError:  # no more threads: another time
+            with self._gate:
+                self._running.pop(work.task.key, None)
+                self._planner.later(work.task, now, counted=False)
 
     def _asked(self, work: Work) -> bool:
         """Whether `work` is to stop: the prefetcher was closed, or a real request waits for something else."""
@@ -333,7 +361,7 @@ class BehaviourPrefetch:
             for work in self._running.values():
                 work.stop = True
             self._remembered.clear()
-            self._visits.clear()
+        self._visits.clear()
         self._life.end()
         self._ends.close()
 
@@ -346,6 +374,7 @@ class BehaviourPrefetch:
         if child:
             self._gate = threading.RLock()
             self._running.clear()
+            self._over.clear()
             if self._cache is not None:
                 self._planner.demand.clear()  # who waits in the parent waits there
             if not self._closed:

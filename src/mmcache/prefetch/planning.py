@@ -114,9 +114,10 @@ class Planner:
 
     # What happened --------------------------------------------------------------------------------------------------
 
-    def heard(self, events: Sequence[Event], now: float) -> int:
-        """Take events in, oldest first; before the visits that were made meanwhile. How many of them are misses."""
-        misses, waits = self.demand.heard(events, now)
+    def heard(self, events: Sequence[Event], now: float, over: Sequence[Key] = (), computing: int = 0) -> int:
+        """Take events in, oldest first; before the visits that were made meanwhile. How many of them are misses.
+        over, computing: see `Demand.heard`."""
+        misses, waits = self.demand.heard(events, now, over, computing)
         self._misses += misses
         self._lately.extend(waits)
         for event in events:
@@ -151,6 +152,10 @@ class Planner:
         self._ahead.move_to_end(session)
         if len(self._ahead) > MOST_WAITING:
             self._ahead.popitem(last=False)
+
+    def looks_for(self, key: Key) -> None:
+        """Speculative work does: that is neither a visit nor a miss."""
+        self._misses -= self.demand.looks_for(key) and self._misses > 0
 
     def hits(self, count: int) -> None:
         """So many lookups needed no computation."""

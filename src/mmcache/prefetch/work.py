@@ -50,13 +50,18 @@ class Work:
     ttl: float
     """Seconds that what is computed stays."""
     joined: list[Hashable] = field(default_factory=list)
-    """Sessions that wait for it: it must not stop."""
+    """Sessions that wait for it, the first of them: it must not stop."""
     thread: int = 0
     """Native id of the thread that it runs in, while that is lowered."""
     niceness: int = 0
     """What that thread had before."""
     stop: bool = field(default=False)
     """It was told to; that is never taken back."""
+
+    def joins(self, session: Hashable) -> None:
+        """`session` waits for it, too."""
+        if len(self.joined) < MOST_SESSIONS and session not in self.joined:
+            self.joined.append(session)
 
 
 _under_way: ContextVar[Work | None] = ContextVar("mmcache_speculation", default=None)
