@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcache import Cache, Region
-from mmcache.answer import Answers
 from mmcache.attribution import attributed
+from mmcache.lab.plans_recurring import Plans
+from mmcache.lab.plans_wired import wire
 from mmcache.lookup import Lookup
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import MissReason
-from mmcache.model.key import Key
 from mmcache.model.void import VoidKey
-from mmcache.plans.recurring import Plans
 from mmcache.testing import FakeClock
 
 BLOCKS = 8
@@ -27,21 +25,6 @@ LIMIT = 24 << 10
 
 def plans(cache: Cache, **options: int) -> Plans:
     return Plans(cache._store, cache.scopes, cache._tally, cache.events, cache.clock, **options)
-
-
-class Planned:
-    """`Answers.look_up` with plans in front: what the cache does."""
-
-    def __init__(self, answers: Answers, found: Plans) -> None:
-        self._answers, self._plans = answers, found
-
-    def look_up(self, keys: Sequence[Key], *, settled: bool = False) -> list[Lookup]:
-        answers = self._answers
-        if answers.observer is None and answers.prefetcher is None and answers.mode != "off":
-            looks = self._plans.look_up(keys)
-            if looks is not None:
-                return looks
-        return answers.look_up(keys, settled=settled)
 
 
 class Side:
@@ -64,7 +47,7 @@ class Side:
         self.keys.append(VoidKey(self.keys[0].scope, bytes(16)))
         self.keys[-1].reason = MissReason.STALE_LEASE  # type: ignore[attr-defined]
         self.plans = plans(cache, recurrences=2, every=1, review=64) if planned else None
-        self.look_up: Any = cache.answers.look_up if self.plans is None else Planned(cache.answers, self.plans).look_up
+        wire(cache.answers, self.plans)
 
     def do(self, step: tuple[Any, ...]) -> object:
         """What a caller sees of it."""
@@ -75,7 +58,7 @@ class Side:
                 case "look":
                     names, settled, route = rest
                     with attributed(route=route):
-                        return [seen(look) for look in self.look_up([keys[n] for n in names], settled=settled)]
+                        return [seen(look) for look in cache.answers.look_up([keys[n] for n in names], settled=settled)]
                 case "put":
                     name, size, ttl = rest
                     return cache.put(keys[name], np.full(size, name, np.float32), cost=0.5 + name, ttl=ttl)

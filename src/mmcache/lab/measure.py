@@ -55,12 +55,14 @@ def interleave(
     least_seconds: float = 0.01,
     once: bool = False,
     progress: Progress = silent,
+    clock: Callable[[], float] = perf_counter,
 ) -> dict[str, Timing]:
     """Time all `calls` side by side.
 
     Each call is first run once to warm up, then repeated within a round until the round's sample lasts about
     `least_seconds` (`once=True`: exactly once a round, for calls that change what they measure). A call that does
-    `per` operations counts as `per`. The collector of cyclic garbage is off meanwhile.
+    `per` operations counts as `per`. The collector of cyclic garbage is off meanwhile. clock: `time.thread_time` for
+    calls that neither wait nor use other threads, which leaves out what other programs take.
     """
     repeats = {name: 1 if once else _repeats(call, least_seconds) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -69,10 +71,10 @@ def interleave(
         for done in range(rounds):
             for name in order if done % 2 else reversed(order):
                 call, times = calls[name], range(repeats[name])
-                start = perf_counter()
+                start = clock()
                 for _ in times:
                     call()
-                samples[name].append((perf_counter() - start) / (len(times) * per))
+                samples[name].append((clock() - start) / (len(times) * per))
             progress(", ".join(order), done + 1, rounds)
     return {name: Timing(name, tuple(seconds)) for name, seconds in samples.items()}
 

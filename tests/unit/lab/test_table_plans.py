@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmcache.lab import table_plans
+from mmcache.lab import plans_calls, table_plans
 
 
 def test_rows_of_two_parts() -> None:
@@ -12,6 +12,13 @@ def test_rows_of_two_parts() -> None:
         "miss/2/ratio",
     }  # fmt: skip
     assert all(row.ours for row in rows.values())
+
+
+def test_rows_of_whole_calls() -> None:
+    rows = {row.id: row for row in plans_calls.call_rows(2)}
+    assert {row.split("/")[1] for row in rows} == {"picture+text", "text", "batch", "tiles", "misses"}
+    assert all(row.ours for row in rows.values())
+    assert all(row.target for name, row in rows.items() if not name.endswith("general"))
 
 
 def test_launches_are_skipped_with_the_reason_where_there_is_no_gpu() -> None:

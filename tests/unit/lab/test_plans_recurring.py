@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from mmcache import Cache
+from mmcache.lab.plans_compiled import combination
+from mmcache.lab.plans_recurring import FADED, Plans
 from mmcache.model.errors import TierClosedError
 from mmcache.model.key import Key
-from mmcache.plans.compiled import combination
-from mmcache.plans.recurring import FADED, Plans
 
 
 @pytest.fixture

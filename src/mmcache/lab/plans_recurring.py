@@ -1,14 +1,17 @@
-"""Which combinations recur: plans are swapped in for those, and out again when they fade or do not pay."""
+"""Which combinations recur: plans are swapped in for those, and out again when they fade or do not pay.
+
+No part of the product: see table `plans`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from mmcache.events import Events
+from mmcache.lab.plans_compiled import Combination, Compiled, Part, combination, plan
 from mmcache.lookup import Lookup
 from mmcache.model.clock import Clock
 from mmcache.model.key import Key
-from mmcache.plans.compiled import Combination, Compiled, Part, combination, plan
 from mmcache.scopes import Scopes
 from mmcache.stats import Tally
 from mmcache.store import Store

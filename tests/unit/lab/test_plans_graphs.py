@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mmcache.lab import plans_graphs as graphs
 from mmcache.model.errors import SettingsError
-from mmcache.plans import graphs
 
 torch = pytest.importorskip("torch")
 

@@ -1,5 +1,7 @@
 """A compiled lookup: for one combination of scopes, everything that does not change is bound before.
 
+No part of the product: it was equal and faster, but not by enough for a caller to notice (table `plans`).
+
 It answers only when every part is a plain hit in memory, and says None before it has changed anything otherwise: then
 the general path does all of it, as if this had not been. So misses, their reasons, expiry and staleness have one
 implementation, and what is compiled is the case that recurs. Nothing is generated from stored data: a plan is a

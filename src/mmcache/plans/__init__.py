@@ -1,1 +1,0 @@
-"""Lookups whose shape recurs, prepared: compiled plans, and CUDA graphs where there is a GPU."""
