@@ -43,8 +43,8 @@ class LabPrefetch(BehaviourPrefetch):
     def start(self, cache: Cache) -> None:
         """See `Prefetcher`."""
         super().start(cache)
-        if self._graph is not None:
-            self._planner.graph = self._graph(self._planner.graph.settings, self._held)
+        if (graph := self._graph) is not None:
+            self._planner.realms.make = lambda settings: graph(settings, self._held)
 
     @property
     def off(self) -> bool:
@@ -78,6 +78,14 @@ class Outcome:
     seconds: float = 0.0
     off: float = 0.0
     """Seconds during which it held back."""
+
+    minutes: set[int] = field(default_factory=set)
+    """In which it began to compute something."""
+
+    @property
+    def quiet(self) -> float:
+        """Share of the minutes in which it began nothing."""
+        return 1.0 - len(self.minutes) / (self.seconds / 60.0)
 
     @property
     def hit_rate(self) -> float:
@@ -196,6 +204,8 @@ class World:
     def _speculate(self, block: int) -> None:
         cost, outcome, began = self.views.costs[block], self.outcome, self._now
         end = began + cost
+        if self._counts:
+            outcome.minutes.add(int(began // 60))
         if not self._stops:
             self._free = end
         self._real, self._speculation = True, copy_context()

@@ -111,7 +111,7 @@ def test_quick_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = PrefetchTable()
     result: Result = table.run(True, (0,), silent)
     ids = {row.id for row in result.rows}
-    assert {"shop/hit/behaviour", "shop/paint/none", "shop/use/behaviour", "noise/off", "shop/wrong/kept"} <= ids
+    assert {"shop/hit/behaviour", "shop/paint/none", "shop/use/behaviour", "noise/quiet", "shop/wrong/kept"} <= ids
     assert any("Mooncake" in line for line in result.simulated)
     pytest.importorskip("matplotlib")
     from mmcache.lab.plot import svg
