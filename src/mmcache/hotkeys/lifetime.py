@@ -6,6 +6,7 @@ import math
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -134,14 +135,18 @@ class LifetimeWatch:
         self._withheld = ""
 
     def adopt(self, model: LifeModel | str | os.PathLike[str]) -> None:
-        """Go on with a new model. Uses are counted anew where it counts in other intervals or by other groups, which
-        is to say mostly."""
+        """Go on with a new model, also where it had stopped. Uses are counted anew, since another model mostly counts
+        by other groups. Raises as `ttl.life_file.load`, and `SettingsError` after `close`."""
         found = model if isinstance(model, LifeModel) else load(model)
         with self._lock:
+            if self._stop.is_set():
+                raise SettingsError("this watch is closed: open another")
+            if self._stopped:
+                self._heard = Heard(self._cache)
             self._model, self._stopped = found, ""
             self._outlooks.replace({})
             self._begin()
-        self._launch()
+            self._launch()
 
     def describe(self, key: Key, *, text: npt.ArrayLike | None = None, image: int | None = None) -> None:
         """Say what `key` is about: a text embedding, from the model that the training's came from, and a 64-bit image
@@ -150,7 +155,8 @@ class LifetimeWatch:
         if width is not None and width != self._model.width:
             raise SettingsError(f"this model takes text embeddings of {self._model.width} numbers, not {width}")
         with self._lock:
-            self._roll(None)
+            if self._counts.interval is None:  # else `pump` alone says that an interval is over
+                self._roll(None)
             self._counts.describe(key, self._tenant(key), text, image)
 
     def expect(self, key: Key) -> tuple[float, float] | None:
@@ -185,7 +191,8 @@ class LifetimeWatch:
                 self._bring()
         except (MMCacheError, ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError) as error:
             self._cache.events.emit(Failed("lifetime", f"stopped: {error!r}"))
-            self._end(f"it failed: {error}")
+            with self._lock:
+                self._end(f"it failed: {error}")
             return False
         return ended
 
@@ -294,37 +301,52 @@ class LifetimeWatch:
         cache = self._cache
         if not cache._store.lower or cache.mode != "on" or self._stopped:
             return
-        wanted = [key for key, one in self._outlooks.items() if one.tier == "preload"]
-        absent = [key for key in wanted[: 4 * MOST_PRELOADED] if cache.answers.resident(key).frame is None]
+        wanted = [key for key, one in self._outlooks.items() if one.tier != "bypass"]
+        held = self._held(wanted)
+        sure = [key for key, one in self._outlooks.items() if one.tier == "preload"]
+        absent = [key for key in sure[: 4 * MOST_PRELOADED] if key not in held]
         for at in range(0, min(len(absent), MOST_PRELOADED), _AT_ONCE):
             if self._stop.is_set():
                 return
             keys = absent[at : at + _AT_ONCE]
             cache.answers.heat(keys)
-            self._preloaded += sum(cache.answers.resident(key).frame is not None for key in keys)
+            self._preloaded += len(self._held(keys))
+            if len(self._held(held)) < len(held):
+                return  # what came pushed out what will be hot as well: there is no room for more
+
+    def _held(self, keys: Iterable[Key]) -> set[Key]:
+        """Those that memory holds."""
+        return {key for key in keys if self._cache.answers.resident(key).frame is not None}
 
     def close(self) -> None:
         """End; nothing is expected any more. Idempotent."""
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._end("closed")
-        self._heard.close()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._lock:
+            self._end("closed")
 
     def _end(self, why: str) -> None:
+        """Nobody listens any more. Under the lock."""
         if not self._stopped:
             self._stopped = why
         self._outlooks.replace({})
+        self._heard.close()
 
     def _launch(self) -> None:
-        alive = self._thread is not None and self._thread.is_alive()
-        if self._threaded and not alive and not self._stop.is_set():
+        """Under the lock."""
+        if self._threaded and self._thread is None and not self._stop.is_set():
             self._thread = threading.Thread(target=self._run, name="mmcache-lifetime", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._period) and not self._stopped:
+        while not self._stop.wait(self._period):
             self.pump()
+            with self._lock:
+                if self._stopped:
+                    self._thread = None
+                    return
 
     def before_fork(self) -> None:
         """See `forks.Forkable`."""

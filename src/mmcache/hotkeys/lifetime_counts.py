@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.model.errors import InvalidInputError
 from mmcache.model.key import Key
 from mmcache.ttl.life_inputs import Floats, Integers, heat_of_alike, nearest, series, signs, unit
 from mmcache.ttl.life_model import ABOUT, LifeModel, heat_histogram
@@ -88,11 +89,17 @@ class KeyCounts:
                     self._sums[name][place, group, column] += weight
 
     def describe(self, key: Key, tenant: str, text: npt.ArrayLike | None, image: int | None) -> None:
-        """What `key` is about. Raises `InvalidInputError` for embeddings that are no numbers."""
+        """What `key` is about. Raises `InvalidInputError` for what is not one embedding, and one hash of 64 bits, signed
+        or not."""
         assert self._interval is not None, "roll first"
         model = self._model
         shown = np.zeros((1, model.width), np.float32) if text is None else unit(text)
-        bits = np.zeros((1, 64), np.float32) if image is None else signs(np.array([image], np.uint64))
+        if shown.shape != (1, model.width):
+            raise InvalidInputError(f"the embedding of one text is {model.width} numbers, not {list(np.shape(text))}")
+        if image is not None and not -(1 << 63) <= image < 1 << 64:
+            raise InvalidInputError(f"an image hash has 64 bits; {image} has more")
+        codes = np.array([(image or 0) % (1 << 64)], np.uint64)
+        bits = np.zeros((1, 64), np.float32) if image is None else signs(codes)
         about = model.about(shown, bits)[0]
         slot = self._slot(key, tenant)
         self._about[slot] = about

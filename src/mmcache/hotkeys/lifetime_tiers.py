@@ -2,7 +2,8 @@
 
 Three tiers, by the probability that a key is still hot after the time for which the tier would keep it: *preload* (at
 least 0.8 after 72 h): brought into memory ahead, kept 72 h; *on demand* (at least 0.5 after 24 h): kept 24 h; *bypass*:
-not stored. A key of which nothing is expected is on demand: without evidence nobody is refused.
+not stored. A key of which nothing is expected is on demand: without evidence nobody is refused; and who is wanted again
+and again although it was expected to be cold is refused a few times only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ PRELOAD, ON_DEMAND = 0.8, 0.5
 """Least probabilities."""
 BYPASSED_SECONDS = 600.0
 """How long a block stays that is stored although it would be bypassed: where only the lifetime is ours."""
+MOST_REFUSALS = 2
+"""Of a key, until the model is asked again: who was computed so often is hot by now, whatever was expected."""
 HOUR = 3600.0
 
 Tier = Literal["preload", "on demand", "bypass"]
@@ -53,13 +56,22 @@ class Outlooks:
         self.hours = hours
         """The horizons."""
         self._of: dict[Key, Outlook] = {}
+        self._refused: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._of)
 
     def replace(self, outlooks: dict[Key, Outlook]) -> None:
-        """All of them; they must not change afterwards."""
-        self._of = outlooks
+        """All of them. They are ours from now on."""
+        self._of, self._refused = outlooks, {}
+
+    def refuse(self, key: Key) -> bool:
+        """Whether `key`, of which too little is expected, may be refused once more; else nothing is expected of it."""
+        times = self._refused[key] = self._refused.get(key, 0) + 1
+        if times <= MOST_REFUSALS:
+            return True
+        self._of.pop(key, None)
+        return False
 
     def get(self, key: Key, now: float) -> Outlook | None:
         """None: nobody knows."""
@@ -114,7 +126,7 @@ class TieredAdmission:
     def judge(self, key: Key, facts: Facts, now: float) -> Verdict:
         """See `Admission.judge`."""
         found = self._outlooks.get(key, now)
-        if found is not None and found.tier == "bypass":
+        if found is not None and found.tier == "bypass" and self._outlooks.refuse(key):
             return Reject(RefuseReason.ADMISSION)
         return self._otherwise.judge(key, facts, now)
 

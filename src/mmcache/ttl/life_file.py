@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> LifeModel:
             LifeScale(**scale), parts["weights"], calibration, tensors["text_groups"], tensors["image_groups"],
             parts["baseline"], notes,
         )  # fmt: skip
-    except (SafetensorError, KeyError, ValueError, AttributeError, TypeError, OSError, RecursionError) as error:
+    except (SafetensorError, LookupError, ValueError, AttributeError, TypeError, OSError, RecursionError) as error:
         raise CorruptFrameError(f"{source} is no sound model of lifetimes: {error}; train it again") from error
     except InvalidInputError as error:
         raise CorruptFrameError(f"{source} is no sound model of lifetimes: {error}; train it again") from error

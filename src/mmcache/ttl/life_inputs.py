@@ -42,6 +42,9 @@ class LifeScale:
 
     def __post_init__(self) -> None:
         """Raises `InvalidInputError` for a scale that cannot be."""
+        whole = (self.intervals, self.day, self.hot_uses, *self.horizons)
+        if len(self.horizons) != 2 or not all(type(count) is int for count in whole):
+            raise InvalidInputError(f"a scale counts intervals, days, uses and two horizons in whole numbers, not {self}")
         near, far = self.horizons
         sound = (
             math.isfinite(self.interval_seconds)
