@@ -337,7 +337,7 @@ class BehaviourPrefetch:
                 state="stopped" if self._closed else planner.controller.state.value,
                 reason=planner.reason(now), since=self._since, trust=worth.trust.value,
                 paused_seconds=max(0.0, worth.paused_until - now) if worth.trust == "paused" else 0.0,
-                sessions=len(planner.sessions), nodes=len(planner.graph), edges=planner.graph.edges,
+                sessions=planner.realms.sessions, nodes=planner.realms.nodes, edges=planner.realms.edges,
                 remembered=len(self._remembered), remembered_bytes=self._remembered.bytes,
                 visits=counts.visits, lost=self.lost, promoted=counts.promoted, computed=counts.computed,
                 failed=counts.failed, cancelled=counts.cancelled, used=counts.used, wasted=counts.wasted,

@@ -262,10 +262,15 @@ class BehaviourGraph(Generic[N]):
 
     def _shrink(self, kept: N) -> None:
         while len(self._nodes) > self.settings.most_nodes or self._edges > self.settings.most_edges:
-            quiet = [node for node in islice(self._nodes, PROBED) if node != kept]
-            if not quiet:  # one node whose edges alone are too many
+            if not self.shed(kept):  # one node whose edges alone are too many
                 return
+
+    def shed(self, kept: N | None = None) -> bool:
+        """Forget a node that was quiet for long and weighs little, but not `kept`; False: there is no other."""
+        quiet = [node for node in islice(self._nodes, PROBED) if node != kept]
+        if quiet:
             self.forget(min(quiet, key=lambda node: self._nodes[node].weight))
+        return bool(quiet)
 
 
 def _lately(edge: _Edge, visits: int) -> float:

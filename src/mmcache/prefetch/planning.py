@@ -1,6 +1,6 @@
 """`Planner`: what a prefetcher knows, and what it would bring next. Pure: time is an argument; it calls nobody.
 
-visits ──▸ sessions ──▸ graph ──▸ candidates ──▸ queue ──▸ next()        what to bring
+visits ──▸ realms (sessions, graph) ──▸ candidates ──▸ queue ──▸ next()  what to bring
 events ──▸ demand, controller (may anything be done?), worth (does it pay?), budget (how much?)
 """
 
@@ -17,10 +17,10 @@ from mmcache.model.key import Key
 from mmcache.prefetch.budget import Budget
 from mmcache.prefetch.controller import Controller, ControllerSettings, Reason, Signals, State, Transition
 from mmcache.prefetch.demand import Demand
-from mmcache.prefetch.graph import BehaviourGraph, Candidate, GraphSettings
+from mmcache.prefetch.graph import Candidate, GraphSettings
 from mmcache.prefetch.options import BehaviourSettings
 from mmcache.prefetch.outstanding import Brought, Outstanding
-from mmcache.prefetch.sessions import Sessions
+from mmcache.prefetch.realms import Realms
 from mmcache.prefetch.work import Queue, Retries, Task
 from mmcache.prefetch.worth import Trust, Worth, WorthSettings
 
@@ -78,12 +78,10 @@ class Planner:
     def __init__(self, settings: BehaviourSettings, *, lower: bool) -> None:
         """lower: whether there are tiers below memory, in which what memory evicts can still be found."""
         self.settings, s = settings, settings
-        self.sessions: Sessions[Key] = Sessions(s.session_gap_seconds, s.sessions, s.lookback)
-        self.graph: BehaviourGraph[Key] = BehaviourGraph(
-            GraphSettings(
-                half_life=s.half_life_seconds, most_nodes=s.nodes, most_edges=s.edges, floor=s.least_probability
-            )
+        graph = GraphSettings(
+            half_life=s.half_life_seconds, most_nodes=s.nodes, most_edges=s.edges, floor=s.least_probability
         )
+        self.realms = Realms(graph, s.session_gap_seconds, s.sessions, s.lookback)
         self.controller = Controller(
             ControllerSettings(
                 misses_a_minute=s.misses_a_minute, latency=s.latency_seconds, least_use=s.least_use,
@@ -103,7 +101,7 @@ class Planner:
         self.outstanding = Outstanding(4 * s.window, s.judged_after)
         self.counts = Counts()
         self._lower = lower
-        self._ahead: OrderedDict[Hashable, Visit] = OrderedDict()  # sessions to look ahead for
+        self._ahead: OrderedDict[tuple[Hashable, Hashable], Visit] = OrderedDict()  # sessions to look ahead for
         self._lately: deque[float] = deque(maxlen=MOST_HITS)  # latencies to be told
         self._misses = self._loaded = self._failed = 0
         self._fell: float | None = None  # share of use, when trust just ended
@@ -144,10 +142,8 @@ class Planner:
         session = (visit.realm, visit.session)
         self._asked_for(visit.key, session, now)
         self.outstanding.gap(session, visit.at)
-        earlier = self.sessions.visit(session, visit.key, visit.at)
-        if earlier is None:
+        if not self.realms.visit(*visit):
             return
-        self.graph.observe(visit.key, earlier, visit.at)
         self._ahead[session] = visit
         self._ahead.move_to_end(session)
         if len(self._ahead) > MOST_WAITING:
@@ -274,9 +270,9 @@ class Planner:
             session, visit = self._ahead.popitem(last=False)
             if now - visit.at >= self.settings.stale_seconds:
                 continue
-            for found in self._candidates(self.sessions.recent(session, now), now):
-                # What one realm's sessions look for is never brought for another's: sessions are kept apart, so no
-                # path leads there. Asked all the same.
+            for found in self._candidates(visit, now):
+                # What one realm's sessions look for is never brought for another's: graphs are kept apart, so no path
+                # leads there. Asked all the same.
                 if realm(found.node) != visit.realm:
                     continue
                 if held(found.node):
@@ -285,8 +281,12 @@ class Planner:
                     who = frozenset([session])
                     self.queue.offer(Task(found.node, found.hop, found.probability, visit.at, now, who))
 
-    def _candidates(self, recent: Sequence[Key], now: float) -> Iterable[Candidate[Key]]:
-        return self.graph.candidates(recent, now, hops=self.settings.hops, most=self.settings.width)
+    def _candidates(self, visit: Visit, now: float) -> Iterable[Candidate[Key]]:
+        known = self.realms.find(visit.realm)
+        if known is None:
+            return []
+        recent = known.sessions.recent(visit.session, now)
+        return known.graph.candidates(recent, now, hops=self.settings.hops, most=self.settings.width)
 
     def next(self, now: float, under_way: int) -> Task | None:
         """What to bring now, if anything."""

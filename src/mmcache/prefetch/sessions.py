@@ -38,13 +38,17 @@ class Sessions(Generic[N]):
         self._sessions[session] = (now, (node, *others)[: self.window])
         self._sessions.move_to_end(session)
         if len(self._sessions) > self.most:
-            self._sessions.popitem(last=False)
+            self.shed()
         return None if earlier and earlier[0] == node else others
 
     def recent(self, session: Hashable, now: float) -> tuple[N, ...]:
         """Its last nodes, newest first; empty: it is unknown, or has ended."""
         then, nodes = self._sessions.get(session, (now, ()))
         return nodes if now - then <= self.gap else ()
+
+    def shed(self) -> None:
+        """Forget the one that was quiet for longest."""
+        self._sessions.popitem(last=False)
 
     def end(self, session: Hashable) -> None:
         """Forget it."""

@@ -241,9 +241,9 @@ def world(seed: int, realms: int, keys: int, visits: int) -> Planner:
         if draw.random() < 0.1:
             planner.heard([Evicted(wanted, "memory", EvictReason.SPACE, 10)], now)
         s = planner.settings
-        assert len(planner.sessions) <= s.sessions
-        assert len(planner.graph) <= s.nodes
-        assert planner.graph.edges <= s.edges
+        assert planner.realms.sessions <= s.sessions
+        assert planner.realms.nodes <= s.nodes
+        assert planner.realms.edges <= s.edges
         assert len(planner.queue) <= s.queue
         assert len(planner.outstanding) <= 4 * s.window + 1
         counts = planner.counts
@@ -271,5 +271,7 @@ def test_no_realm_makes_work_for_another(visits: list[tuple[int, str, int]]) -> 
         planner.step(now, under_way=0, held=lambda _: False, realm=lambda one: one.scope[0])
         while (task := planner.queue.take(now)) is not None:
             assert task.key.scope[0] == realm
-    for node in planner.graph:
-        assert all(target.scope == node.scope for target in planner.graph.out(node, now))
+    for realm in range(3):
+        if (known := planner.realms.find(realm)) is not None:
+            nodes = {target for node in known.graph for target in (node, *known.graph.out(node, now))}
+            assert {node.scope[0] for node in nodes} <= {realm}

@@ -63,8 +63,11 @@ def test_whoever_joined_what_fails_computes_it(error: type[BaseException], async
         ahead = threading.Thread(target=bring, name="ahead")
         ahead.start()
         assert entered.wait(PATIENT)
-        ask = (lambda: asyncio.run(encode.a("a"))) if asynchronous else (lambda: encode("a"))
-        asking = threading.Thread(target=lambda: answers.append(ask()))
+
+        def ask() -> None:
+            answers.append(asyncio.run(encode.a("a")) if asynchronous else encode("a"))
+
+        asking = threading.Thread(target=ask)
         asking.start()
         try:
             wait_until(lambda: cache.stats().misses == 1)
@@ -86,7 +89,10 @@ def test_a_computation_that_raised_holds_nothing_up() -> None:
 
         encode = cache.wrap(model, modality="text", signature="1", guard=False)
         demand = prefetch._planner.demand
-        for ask in (lambda: encode("a"), lambda: encode.batch(["b", "c"]), lambda: asyncio.run(encode.a("d"))):
+        asks: list[Callable[[], Any]] = [
+            lambda: encode("a"), lambda: encode.batch(["b", "c"]), lambda: asyncio.run(encode.a("d")),
+        ]  # fmt: skip
+        for ask in asks:
             with pytest.raises(ValueError):
                 ask()
             prefetch.pump()
