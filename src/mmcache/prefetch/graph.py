@@ -34,8 +34,6 @@ class GraphSettings:
     """Observations that a node must have for its probabilities to count half."""
     floor: float = 0.1
     """Paths that are less probable are not followed."""
-    trials: float = 4.0
-    """As often it must be brought for what became of it to count as much as what paths say: see `outcome`."""
     fade: float = 0.8
     """By what factor the lookup before counts less for what comes next than the one after it."""
     order: Order = "rank"
@@ -43,9 +41,7 @@ class GraphSettings:
 
     def __post_init__(self) -> None:
         """Raises `SettingsError`."""
-        if not (
-            self.half_life > 0 and self.doubt >= 0 and 0 < self.floor <= 1 and 0 < self.fade <= 1 and self.trials > 0
-        ):
+        if not (self.half_life > 0 and self.doubt >= 0 and 0 < self.floor <= 1 and 0 < self.fade <= 1):
             raise SettingsError("a graph needs a half-life above 0 s, a doubt of 0 or more, and a floor in (0, 1]")
         if min(self.most_nodes, self.most_edges, self.most_out) < 1:
             raise SettingsError("a graph needs room for at least one node and one edge")
@@ -68,10 +64,6 @@ class _Node(Generic[N]):
     weight: float = 0.0
     """Of its lookups, scaled."""
     visits: int = 0
-    brought: float = 0.0
-    """How often it was brought before it was asked for, scaled."""
-    used: float = 0.0
-    """How often it then was asked for, scaled."""
     out: dict[N, _Edge] = field(default_factory=dict)
 
 
@@ -163,17 +155,6 @@ class BehaviourGraph(Generic[N]):
         edge.lately = min(1.0, edge.lately * (1 - NEWS) ** (found.visits - edge.at) + NEWS)
         edge.at = found.visits
 
-    def outcome(self, node: N, used: bool, now: float) -> None:
-        """`node` was a candidate, was brought, and then was `used` or was not: it is more or less probable from now on.
-
-        So an edge that misleads, however heavy it is, is not followed for long.
-        """
-        found = self._nodes.get(node)
-        if found is not None:
-            one = self._one(now)
-            found.brought += one
-            found.used += one * used
-
     def forget(self, node: N) -> None:
         """Drop `node` and what leads from it. What leads to it is never followed further, and fades."""
         found = self._nodes.pop(node, None)
@@ -214,19 +195,13 @@ class BehaviourGraph(Generic[N]):
         source = self._nodes.get(node)
         if source is None:
             return []
-        settings, ranking, one = self.settings, self._ranking, self._one(now)
-        whole, trials = source.weight + settings.doubt * one, settings.trials * one
-        floor = settings.floor / probability
+        ranking, whole = self._ranking, source.weight + self.settings.doubt * self._one(now)
+        floor = self.settings.floor / probability
         found = []
         for target, edge in source.out.items():
             share = min(1.0, (edge.weight - edge.error) / whole)
-            if share < floor or (share := min(share, _lately(edge, source.visits))) < floor:
-                continue
-            reached, known = probability * share, self._nodes.get(target)
-            if known is not None and known.brought > 0.0:
-                reached = (trials * reached + known.used) / (trials + known.brought)
-            if reached >= settings.floor:
-                found.append((target, reached, ranking[target]))
+            if share >= floor and (share := min(share, _lately(edge, source.visits))) >= floor:
+                found.append((target, probability * share, ranking[target]))
         found.sort(key=lambda one: (-one[2], -one[1]))
         return found[:width]
 
@@ -249,8 +224,6 @@ class BehaviourGraph(Generic[N]):
         for node in list(self._nodes):
             found = self._nodes[node]
             found.weight *= factor
-            found.brought *= factor
-            found.used *= factor
             before = len(found.out)
             for edge in found.out.values():
                 edge.weight *= factor

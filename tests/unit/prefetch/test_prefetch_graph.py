@@ -202,21 +202,6 @@ def test_forget() -> None:
     assert [one.node for one in graph.candidates(["a"], 27.0)] == ["b"]
 
 
-def test_what_was_brought_in_vain_is_less_probable() -> None:
-    graph = walked(["ab"] * 20)
-    probable = graph.candidates(["a"], 40.0)[0].probability
-    for _ in range(4):
-        graph.outcome("b", False, 40.0)
-    assert graph.candidates(["a"], 40.0)[0].probability == pytest.approx(probable / 2, rel=0.01)
-    for _ in range(40):
-        graph.outcome("b", True, 40.0)
-    assert graph.candidates(["a"], 40.0)[0].probability > 0.9
-    for _ in range(400):
-        graph.outcome("b", False, 40.0)
-    assert graph.candidates(["a"], 40.0) == []
-    graph.outcome("unknown", True, 40.0)
-
-
 def test_an_edge_that_leads_nowhere_any_more_is_not_believed() -> None:
     """However heavy it is: after some dozens of visits of its source at most."""
     graph = walked(["ab"] * 400, replace(SETTINGS, half_life=1e9))
