@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from blake3 import blake3
+
 from mmcache import plugins
-from mmcache.model.errors import SettingsError
+from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.model.key import Key
 
+LONGEST_NAME = 128
+"""Characters of a session's name that are remembered; of a longer one a digest stands for it."""
 _MISSING = object()
 _session: ContextVar[str] = ContextVar("mmcache_session", default="")
 
@@ -30,8 +34,13 @@ def visit(name: str) -> Iterator[None]:
     >>> with visit("visitor-17"):
     ...     encode(picture)
 
-    The name is used to tell sessions apart, and nothing else; it is neither stored nor sent.
+    The name is used to tell sessions apart, and nothing else; it is neither stored nor sent. Raises
+    `InvalidInputError` for what is no text.
     """
+    if not isinstance(name, str):
+        raise InvalidInputError(f"a session's name is a str, not {type(name).__name__}: visit(str(name))")
+    if len(name) > LONGEST_NAME:
+        name = blake3(name.encode("utf-8", "surrogatepass")).hexdigest()
     token = _session.set(name)
     try:
         yield

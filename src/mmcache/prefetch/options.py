@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf, isfinite
+from dataclasses import dataclass, fields
 
 from mmcache.model.errors import SettingsError
 
@@ -85,17 +84,23 @@ class BehaviourSettings:
 
     def __post_init__(self) -> None:
         """Raises `SettingsError`."""
+        for field in fields(self):
+            value, whole = getattr(self, field.name), field.type == "int"
+            sort = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            if not (sort and abs(value) < (1 << 62 if whole else 1e300)):
+                kind = "a whole number" if whole else "a finite number"
+                raise SettingsError(f"prefetch: {field.name} is {kind}, not {value!r}")
         above = (
             "ttl_seconds", "saved_seconds", "pause_seconds", "judged_after", "session_gap_seconds",
             "half_life_seconds", "stale_seconds", "back_off_seconds", "longest_back_off_seconds", "patience_seconds",
             "overload_seconds", "tick_seconds", "longest_pause_seconds",
         )  # fmt: skip
         for name in above:
-            if not 0 < getattr(self, name) < inf:
-                raise SettingsError(f"prefetch: {name} is a finite number above 0, not {getattr(self, name)!r}")
+            if getattr(self, name) <= 0:
+                raise SettingsError(f"prefetch: {name} is above 0, not {getattr(self, name)!r}")
         for name in ("bytes_per_second", "computations_per_second", "misses_a_minute", "latency_seconds"):
-            if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise SettingsError(f"prefetch: {name} is a finite number, 0 or more, not {getattr(self, name)!r}")
+            if getattr(self, name) < 0:
+                raise SettingsError(f"prefetch: {name} is 0 or more, not {getattr(self, name)!r}")
         counts = (
             "hops", "lookback", "width", "concurrent", "first_sample", "sample", "window", "sessions", "nodes", "edges",
             "queue", "tries", "pending",
@@ -107,3 +112,5 @@ class BehaviourSettings:
             raise SettingsError("prefetch: least_use, least_probability and core_share are shares between 0 and 1")
         if self.remembered_bytes < 0 or not 0 <= self.nice <= 19 or self.first_sample > self.window:
             raise SettingsError("prefetch: remembered_bytes is 0 or more, nice 0 to 19, and first_sample ≤ window")
+        if self.pause_seconds > self.longest_pause_seconds:
+            raise SettingsError("prefetch: pause_seconds is the first pause, longest_pause_seconds at least that")

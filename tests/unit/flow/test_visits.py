@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mmcache import Cache, visit
-from mmcache.model.errors import SettingsError, UnknownPluginError
+from mmcache.model.errors import InvalidInputError, SettingsError, UnknownPluginError
 from mmcache.model.key import Key
 from mmcache.repeat import UNKNOWN_BYTES
 from mmcache.settings import Settings
@@ -107,6 +107,23 @@ def test_sessions_are_told_apart_in_threads_and_tasks(cache: Cache, listener: Li
         encode("z")
     named = {key: name for name, key, _ in listener.seen}
     assert [named[encode.key(text)] for text in "xyzt"] == ["x", "y", "z", ""]
+
+
+def test_names_of_sessions(cache: Cache, listener: Listener) -> None:
+    key = cache.key("a", modality="text", signature="1")
+    names = ["", "a", "x" * 128, "x" * 10_000_000, "x" * 10_000_001, "\ud800" * 200]
+    for name in names:
+        with visit(name):
+            cache.get(key)
+    seen = [name for name, _, _ in listener.seen]
+    assert seen[:3] == names[:3]
+    assert len(set(seen)) == len(names)
+    assert all(len(name) <= 128 for name in seen)
+    wrong: list[Any] = [7, None, b"a", ["a"], {}]
+    for other in wrong:
+        with pytest.raises(InvalidInputError, match="str"), visit(other):
+            raise AssertionError
+    assert session() == ""
 
 
 def test_doing_it_over_counts_as_nothing(cache: Cache, listener: Listener) -> None:

@@ -372,6 +372,10 @@ def test_one_prefetcher_is_for_one_cache(world: World) -> None:
     [
         {"ttl_seconds": 0}, {"hops": 0}, {"bytes_per_second": -1}, {"least_use": 1.0}, {"nice": 20},
         {"first_sample": 200}, {"computations_per_second": float("inf")}, {"tick_seconds": float("nan")},
+        {"least_use": float("nan")}, {"core_share": float("nan")}, {"width": float("nan")}, {"lookback": 2.5},
+        {"stale_seconds": "30"}, {"concurrent": "1"}, {"sample": True}, {"back_off_seconds": None}, {"seed": "x"},
+        {"least_probability": False}, {"remembered_bytes": 1e6}, {"misses_a_minute": -1}, {"queue": 10**20},
+        {"pause_seconds": 5000.0}, {"ttl_seconds": 10**400}, {"half_life_seconds": float("inf")},
     ],
     ids=lambda changes: next(iter(changes)),
 )  # fmt: skip
