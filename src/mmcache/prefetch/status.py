@@ -6,10 +6,13 @@ It holds counts and times: no key, no session, no tenant.
 from __future__ import annotations
 
 import os
+import re
 import socket
+import stat
 import tempfile
 import time
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -19,8 +22,14 @@ FOLDER = "prefetch"
 OLD_SECONDS = 10.0
 """What another host wrote last so long ago is taken for gone."""
 FORGOTTEN_SECONDS = 86_400.0
+LATEST = 2.0**37
+"""Unix seconds, some four thousand years on."""
 MOST_BYTES = 1 << 16
 """Of a file; a longer one is not read."""
+MOST_FILES = 1024
+"""Of a folder; more are not looked at."""
+_OURS = re.compile(r"\d+\.\d+\.json|\..*\.new")
+"""Names of what this module writes: it takes nothing else away."""
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -115,6 +124,8 @@ class Publisher:
         shown = Published(time.time(), self._host, os.getpid(), self._started, status)
         with suppress(OSError):
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            if self.path.parent.is_symlink():  # to where nobody said that this may write
+                return False
             handle, temporary = tempfile.mkstemp(prefix=".", suffix=".new", dir=self.path.parent)  # mode 0600
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -137,34 +148,55 @@ def remove(path: Path) -> None:
 def sweep(root: Path) -> None:
     """Take away what processes of this machine left when they died, and what is a day old."""
     now = time.time()
-    with suppress(OSError):
-        for path in list((root / FOLDER).iterdir()):
-            with suppress(OSError):
-                found = _read(path) if path.suffix == ".json" else None
-                age = now - path.stat().st_mtime
-                if age > FORGOTTEN_SECONDS or (found is not None and _ours(found) and not _alive(found)):
-                    path.unlink()
+    for path in _files(root):
+        with suppress(OSError):
+            found = _read(path) if path.suffix == ".json" else None
+            age = now - path.lstat().st_mtime
+            if age > FORGOTTEN_SECONDS or (found is not None and _ours(found) and not _alive(found)):
+                path.unlink()
 
 
 def seen(root: Path) -> list[Published]:
     """What the prefetchers of the processes that live say, the newest first."""
     found = []
-    with suppress(OSError):
-        for path in sorted((root / FOLDER).glob("*.json")):
-            one = _read(path)
-            if one is not None and (_alive(one) if _ours(one) else time.time() - one.at <= OLD_SECONDS):
-                found.append(one)
+    for path in _files(root):
+        one = _read(path) if path.suffix == ".json" else None
+        if one is not None and (_alive(one) if _ours(one) else abs(time.time() - one.at) <= OLD_SECONDS):
+            found.append(one)
     return sorted(found, key=lambda one: -one.at)
 
 
-def _read(path: Path) -> Published | None:
-    """None: of another version, or no status at all."""
+def _files(root: Path) -> list[Path]:
+    """What is named as this module names its files; none where the folder is a link to elsewhere."""
+    folder = root / FOLDER
     try:
-        with path.open("rb") as file:
+        with os.scandir(folder) as entries:
+            known = (Path(entry.path) for entry in entries if _OURS.fullmatch(entry.name))
+            return [] if folder.is_symlink() else sorted(islice(known, MOST_FILES))
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> Published | None:
+    """None: of another version, or no status at all. Never waits, as for a pipe, and follows no link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
             raw = file.read(MOST_BYTES + 1)
-        return msgspec.json.decode(raw, type=Published) if len(raw) <= MOST_BYTES else None
-    except (OSError, msgspec.MsgspecError, ValueError):
+        found = msgspec.json.decode(raw, type=Published) if len(raw) <= MOST_BYTES else None
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
+    return found if found is None or _sane(found) else None
+
+
+def _sane(one: Published) -> bool:
+    """Whether it can be shown: a screen takes some characters for orders, and no calendar has the year 10^300."""
+    times = (one.at, one.status.since, *(move.at for move in one.status.moves))
+    shown = [one.host, one.status.state, one.status.reason, one.status.trust, one.status.last_failure]
+    shown += [text for move in one.status.moves for text in (move.was, move.state, move.reason)]
+    return all(0 <= at < LATEST for at in times) and all(text.isprintable() for text in shown)
 
 
 def _ours(one: Published) -> bool:

@@ -23,7 +23,7 @@ from mmcache.cli.output import Exit
 from mmcache.model.event import Failed, Prefetched
 from mmcache.prefetch import Cancelled
 from mmcache.prefetch.behaviour import BehaviourPrefetch, BehaviourSettings
-from mmcache.prefetch.status import FOLDER, MOST_BYTES, Publisher, seen, sweep
+from mmcache.prefetch.status import FOLDER, MOST_BYTES, PrefetchStatus, Publisher, seen, sweep
 from mmcache.testing.clock import FakeClock
 
 PATIENT = 60.0
@@ -273,23 +273,92 @@ def test_nonsense_in_the_folder_is_neither_shown_nor_believed(tmp_path: Path) ->
         prefetch.pump()
         (mine,) = seen(tmp_path)
         folder = tmp_path / FOLDER
-        (folder / "1.json").write_text("{")
-        (folder / "2.json").write_bytes(b"\xff" * 10)
-        (folder / "3.json").write_bytes(b" " * (MOST_BYTES + 1))
-        (folder / "4.json").mkdir()
+        (folder / "1.0.json").write_text("{")
+        (folder / "2.0.json").write_bytes(b"\xff" * 10)
+        (folder / "3.0.json").write_bytes(b" " * (MOST_BYTES + 1))
+        (folder / "4.0.json").mkdir()
         lies: list[dict[str, Any]] = [
             {"pid": 0}, {"pid": -1}, {"pid": 2**60}, {"started": "1"}, {"host": "elsewhere", "at": 5.0}
         ]  # fmt: skip
         for number, change in enumerate(lies, 5):
-            (folder / f"{number}.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(mine, **change)))
+            (folder / f"{number}.0.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(mine, **change)))
         assert [one.pid for one in seen(tmp_path)] == [os.getpid()]
         fresh = msgspec.structs.replace(mine, host="elsewhere", at=time.time())
-        (folder / "9.json").write_bytes(msgspec.json.encode(fresh))
+        (folder / "9.0.json").write_bytes(msgspec.json.encode(fresh))
         assert {one.host for one in seen(tmp_path)} == {mine.host, "elsewhere"}
         sweep(tmp_path)
         assert len(seen(tmp_path)) == 2
-        assert not (folder / "5.json").exists()
+        assert not (folder / "5.0.json").exists()
     assert [one.host for one in seen(tmp_path)] == ["elsewhere"]
+
+
+def test_a_folder_full_of_traps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prefetch = BehaviourPrefetch(threaded=False)
+    with Cache(tmp_path, prefetch=prefetch):
+        prefetch.pump()
+        (mine,) = seen(tmp_path)
+        (real,) = (tmp_path / FOLDER).glob("*.json")
+        assert real.stat().st_mode & 0o777 == 0o600
+        assert real.parent.stat().st_mode & 0o777 == 0o700
+        folder, status = tmp_path / FOLDER, mine.status
+        os.mkfifo(folder / "1.0.json")  # whoever opens it waits for a writer
+        (folder / "2.0.json").symlink_to("/dev/zero")
+        secret = tmp_path / "elsewhere.json"
+        secret.write_bytes(real.read_bytes())
+        (folder / "3.0.json").symlink_to(secret)
+        (folder / "4.0.json").write_bytes(b"[" * 60_000)
+        changed = [
+            msgspec.structs.replace(mine, host="\x1b]0;owned\x07", at=time.time()),
+            msgspec.structs.replace(mine, at=1e300),
+            msgspec.structs.replace(mine, status=msgspec.structs.replace(status, since=-1e300)),
+            msgspec.structs.replace(mine, status=msgspec.structs.replace(status, last_failure="\x1b[2J")),
+        ]
+        for number, one in enumerate(changed, 5):
+            (folder / f"{number}.0.json").write_bytes(msgspec.json.encode(one))
+        markup = msgspec.structs.replace(mine, host="[bold]elsewhere[/nonsense]", at=time.time())
+        (folder / "10.0.json").write_bytes(msgspec.json.encode(markup))
+        assert {one.host for one in seen(tmp_path)} == {mine.host, markup.host}
+        assert main(["prefetch", "status", "--root", str(tmp_path)]) == Exit.DONE
+        shown = capsys.readouterr().out
+        assert "\x1b]" not in shown
+        assert "[bold]elsewhere[/nonsense]" in shown
+        assert main(["prefetch", "status", "--json", "--root", str(tmp_path)]) == Exit.DONE
+        told = json.loads(capsys.readouterr().out)
+        assert {one["host"] for one in told} == {mine.host, markup.host}
+        assert set(told[0]["status"]) == set(PrefetchStatus.__struct_fields__)
+
+
+def test_what_is_nobodys_status_is_never_taken_away(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / FOLDER).symlink_to(theirs)  # a link, by mistake or not
+    for name in ("thesis.txt", "1.0.json", "data.json"):
+        (theirs / name).write_text("{}")
+        os.utime(theirs / name, (1.0, 1.0))
+    with Cache(tmp_path / "root", prefetch=BehaviourPrefetch(threaded=False)) as cache:
+        prefetch = cache.prefetcher
+        assert isinstance(prefetch, BehaviourPrefetch)
+        prefetch.pump()
+    assert {path.name for path in theirs.iterdir()} == {"thesis.txt", "1.0.json", "data.json"}
+    folder = tmp_path / "plain" / FOLDER
+    folder.mkdir(parents=True)
+    for name in ("thesis.txt", "1.0.json", "data.json", ".abc.new"):
+        (folder / name).write_text("{}")
+        os.utime(folder / name, (1.0, 1.0))
+    sweep(tmp_path / "plain")
+    assert {path.name for path in folder.iterdir()} == {"thesis.txt", "data.json"}
+
+
+def test_two_caches_on_one_folder_each_say_how_they_are(tmp_path: Path) -> None:
+    one, two = BehaviourPrefetch(threaded=False), BehaviourPrefetch(threaded=False)
+    with Cache(tmp_path, prefetch=one):
+        one.pump()
+        with Cache(tmp_path, prefetch=two):
+            two.pump()
+            assert [status.pid for status in seen(tmp_path)] == [os.getpid()] * 2
+        assert len(seen(tmp_path)) == 1
+    assert seen(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_written_to_costs_the_status_only(tmp_path: Path) -> None:
