@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mmcache import forks
 from mmcache.hotkeys.heard import Heard
 from mmcache.hotkeys.lifetime_counts import MOST_KEYS, KeyCounts
-from mmcache.hotkeys.lifetime_drift import NO_DRIFT, THRESHOLD, Drift, look
+from mmcache.hotkeys.lifetime_drift import NO_DRIFT, Drift, look
 from mmcache.hotkeys.lifetime_tiers import LifetimeTiers, Outlook, Outlooks
 from mmcache.model.errors import MMCacheError, SettingsError
 from mmcache.model.event import Drifted, Failed
@@ -82,8 +82,8 @@ class LifetimeWatch:
     """Counts uses by intervals, asks a model after each, and fills the table that `LifetimeTiers` reads.
 
     `pump` does all the work, and is what the thread calls; call it yourself where there must be none. What the model
-    said is compared with what came. Nothing is expected of any key while inputs have drifted (KL above 0.35 from the
-    training's days) or while the model is no better than "as hot as today"; after a week of that it stops by itself.
+    said is compared with what came. Nothing is expected of any key while inputs have drifted (KL from the training's
+    days) or while the model is no better than "as hot as today"; after a week of that it stops by itself.
     A forked child counts anew. Memory: 65 536 keys, 270 bytes each at 28 intervals.
     """
 
@@ -96,17 +96,18 @@ class LifetimeWatch:
         tiers: LifetimeTiers | None = None,
         *,
         preload: bool = True,
-        drift: float = THRESHOLD,
+        drift: float | None = None,
         most_keys: int = MOST_KEYS,
         period_seconds: float = 5.0,
         threaded: bool = True,
     ) -> None:
         """model: from `mmcache learn lifetime`, or its file. tiers: whose deciders the cache has. preload: bring what
-        is surely hot from lower tiers into memory. drift: nats (KL) from which on inputs have drifted.
+        is surely hot from lower tiers into memory. drift: nats (KL) from which on inputs have drifted, as published
+        0.35; None = what the model's own history says, of which one moment in twenty would have been an alarm.
         Raises as `ttl.life_file.load`, and `SettingsError`."""
         if not (math.isfinite(period_seconds) and period_seconds > 0):
             raise SettingsError(f"period_seconds is a number of seconds above 0, not {period_seconds!r}")
-        if not drift > 0:
+        if drift is not None and not drift > 0:
             raise SettingsError(f"drift is a number of nats above 0, not {drift!r}")
         self._cache, self._most_keys, self._period = cache, most_keys, period_seconds
         self._outlooks = Outlooks() if tiers is None else tiers.outlooks
@@ -218,7 +219,8 @@ class LifetimeWatch:
         if not self._roll(now):
             return False
         self._judge()
-        self._drift = look(self._counts.histograms(), self._model.baseline, self._threshold)
+        limits = self._model.tolerances if self._threshold is None else self._threshold
+        self._drift = look(self._counts.histograms(), self._model.baseline, limits)
         if self._counts.watched >= self._model.scale.day:
             self._ask()
         return True
@@ -291,7 +293,7 @@ class LifetimeWatch:
         else:
             self._withheld = ""
         if drift.drifted and not before.startswith("inputs"):
-            self._cache.events.emit(Drifted(f"lifetime {drift.name}", drift.divergence, self._threshold))
+            self._cache.events.emit(Drifted(f"lifetime {drift.name}", drift.divergence, drift.threshold))
         self._vain = self._vain + 1 if self._withheld else 0
         if self._vain >= GIVE_UP:
             self._end(f"{self._withheld}; not trusted for {self._vain} intervals in a row")

@@ -89,13 +89,12 @@ class KeyCounts:
                     self._sums[name][place, group, column] += weight
 
     def describe(self, key: Key, tenant: str, text: npt.ArrayLike | None, image: int | None) -> None:
-        """What `key` is about. Raises `InvalidInputError` for what is not one embedding, and one hash of 64 bits, signed
-        or not."""
+        """What `key` is about. Raises `InvalidInputError` for what is not one embedding, and a hash of 64 bits."""
         assert self._interval is not None, "roll first"
         model = self._model
         shown = np.zeros((1, model.width), np.float32) if text is None else unit(text)
         if shown.shape != (1, model.width):
-            raise InvalidInputError(f"the embedding of one text is {model.width} numbers, not {list(np.shape(text))}")
+            raise InvalidInputError(f"the embedding of one text is {model.width} numbers, not {list(shown.shape)}")
         if image is not None and not -(1 << 63) <= image < 1 << 64:
             raise InvalidInputError(f"an image hash has 64 bits; {image} has more")
         codes = np.array([(image or 0) % (1 << 64)], np.uint64)

@@ -8,10 +8,11 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.hotkeys.lifetime_drift import look
+from mmcache.hotkeys.lifetime_drift import THRESHOLD, look
 from mmcache.learn.lifetime_history import Counted, Examples, Grouped, Labels, Uses
-from mmcache.learn.lifetime_judge import Fitted, Spans, day_histograms, fit, modelled, ruled
+from mmcache.learn.lifetime_judge import Fitted, Spans, fit, modelled, ruled
 from mmcache.learn.lifetime_rivals import RULES, last_day
+from mmcache.learn.lifetime_tolerance import day_histograms
 from mmcache.learn.lifetime_train import Recipe
 from mmcache.ttl.life_inputs import Floats, LifeInputs
 from mmcache.ttl.life_model import LifeModel
@@ -33,9 +34,9 @@ class Ways:
     """Probabilities, float32 [m, 2]."""
     called: dict[str, Labels] = field(default_factory=dict)
     """Who was called hot, bool [m, 2]."""
-    withheld: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
-    """bool [m]: where the detector withheld what the model said."""
-    trained_again: int = 0
+    withheld: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """bool [m]: where a detector withheld what the model said."""
+    trained_again: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     """Of the first training."""
 
@@ -80,31 +81,34 @@ def _cut_by_cut(fitted: Fitted, test: Examples) -> tuple[Floats, Labels]:
 
 
 def _follow(found: Ways, counted: Counted, again: Recipe, seed: int) -> None:
-    """Cut by cut through the test: `detector` trains again where inputs have drifted, and withholds what it says as
-    long as they have; `calendar` trains again as often as it may, and never withholds."""
+    """Cut by cut through the test: detectors train again where inputs have drifted, and withhold what the model says
+    as long as they have; `calendar` trains again as often as it may, and never withholds."""
     test, ahead = found.test, counted.scale.horizons[1]
-    found.withheld = np.zeros(len(test.key), bool)
-    for name in ("detector", "calendar"):
+    trained: dict[tuple[int, int], Fitted] = {}  # by cut, and by the model that it went on from
+    for name in ("detector", "published", "calendar"):
         said, hot = np.zeros((len(test.key), 2), np.float32), np.zeros((len(test.key), 2), bool)
         fitted, last = found.fitted, int(test.cut.min()) - ahead
+        withheld, times = np.zeros(len(test.key), bool), 0
         for cut in np.unique(test.cut).tolist():
             its = np.flatnonzero(test.cut == cut)
-            drifted = _drifted(fitted, cut)
+            drifted = name != "calendar" and _drifted(fitted, cut, name)
             if (drifted or name == "calendar") and cut - last >= ahead:
-                fitted, last = learned_again(counted, cut, again, fitted.model, seed), cut
-                found.trained_again += name == "detector"
-                drifted = _drifted(fitted, cut)
+                place = cut, id(fitted)
+                if place not in trained:
+                    trained[place] = learned_again(counted, cut, again, fitted.model, seed)
+                fitted, last, times = trained[place], cut, times + 1
+                drifted = name != "calendar" and _drifted(fitted, cut, name)
             inputs = fitted.grouped.inputs(cut, test.key[its].astype(np.intp))
-            if drifted and name == "detector":
-                found.withheld[its] = True
-                said[its], hot[its] = as_today(fitted.grouped, cut, inputs)
-            else:
-                said[its], hot[its] = modelled(fitted, inputs)
+            withheld[its] = drifted
+            said[its], hot[its] = as_today(fitted.grouped, cut, inputs) if drifted else modelled(fitted, inputs)
         found.add(name, (said, hot))
+        found.withheld[name], found.trained_again[name] = withheld, times
 
 
-def _drifted(fitted: Fitted, cut: int) -> bool:
-    return look(day_histograms(fitted.grouped, cut), fitted.model.baseline).drifted
+def _drifted(fitted: Fitted, cut: int, name: str) -> bool:
+    model = fitted.model
+    limits = THRESHOLD if name == "published" else model.tolerances
+    return look(day_histograms(fitted.grouped, cut), model.baseline, limits).drifted
 
 
 def learned_again(counted: Counted, cut: int, recipe: Recipe, model: LifeModel, seed: int) -> Fitted:

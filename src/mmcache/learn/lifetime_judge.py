@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mmcache.learn.lifetime_history import Counted, Examples, Grouped, Groups, Labels, Uses, centres
 from mmcache.learn.lifetime_rivals import RULES, Rule
 from mmcache.learn.lifetime_scores import best_cuts, calibrated, f1, reliability
+from mmcache.learn.lifetime_tolerance import baseline, tolerances
 from mmcache.learn.lifetime_train import Progress, Recipe, train
 from mmcache.model.errors import InvalidInputError
 from mmcache.ttl.life_inputs import Floats, LifeInputs, LifeScale
-from mmcache.ttl.life_model import Calibration, LifeModel, heat_histogram
+from mmcache.ttl.life_model import Calibration, LifeModel
 
 TRAIN, VALIDATE = 0.55, 0.2
 """Shares of the time, in this order; the rest is for the judgement."""
@@ -89,16 +89,14 @@ def fit(
     )
     plain = Calibration(*(np.zeros((2, 1), np.float32) for _ in range(2)))
     model = LifeModel(scale, weights, plain, groups.text, groups.image)
-    like = range(train_cuts.start, validate_cuts.stop) if like is None else like
-    return Fitted(recalibrated(model, validation, baseline(grouped, like)), training, validation, grouped)
-
-
-def recalibrated(model: LifeModel, validation: Examples, histograms: Mapping[str, npt.NDArray[np.int64]]) -> LifeModel:
-    """The same weights with curves from `validation`."""
-    curve = calibrated(logits(model, validation.inputs), validation.labels)
-    return LifeModel(
-        model.scale, model.weights, curve, model.text_groups, model.image_groups, histograms, model.notes
-    )  # fmt: skip
+    both = range(train_cuts.start, validate_cuts.stop)
+    model = replace(
+        model,
+        calibration=calibrated(logits(model, validation.inputs), validation.labels),
+        baseline=baseline(grouped, both if like is None else like),
+        tolerances=tolerances(grouped, both),
+    )
+    return Fitted(model, training, validation, grouped)
 
 
 def logits(model: LifeModel, inputs: LifeInputs, batch: int = 512) -> Floats:
@@ -113,26 +111,6 @@ def logits(model: LifeModel, inputs: LifeInputs, batch: int = 512) -> Floats:
 def probability(model: LifeModel, inputs: LifeInputs) -> Floats:
     """float32 [n, 2], a batch at a time."""
     return model.calibration.probability(logits(model, inputs))
-
-
-def day_histograms(grouped: Grouped, cut: int) -> dict[str, npt.NDArray[np.int64]]:
-    """What the day before `cut` was like: uses by group, keys by uses."""
-    day = grouped.counted.scale.day
-    found = {
-        name: sums[:, max(0, cut - day) : cut].sum(axis=1).astype(np.int64)
-        for name, sums in grouped.sums.items()
-        if len(sums)
-    }
-    return {**found, "heat": heat_histogram(grouped.counted.uses_in(cut - day, cut))}
-
-
-def baseline(grouped: Grouped, cuts: range) -> dict[str, npt.NDArray[np.int64]]:
-    """The days of a span together, frozen."""
-    found: dict[str, npt.NDArray[np.int64]] = {}
-    for cut in range(cuts.start, cuts.stop, grouped.counted.scale.day):
-        for name, counts in day_histograms(grouped, cut).items():
-            found[name] = found.get(name, 0) + counts
-    return found
 
 
 @dataclass(frozen=True)
@@ -202,8 +180,5 @@ def learn(
     hot = tuple(float(share) for share in test.labels.mean(axis=0))
     judged = Judged(scores, (near, far), (hot[0], hot[1]), len(fitted.train.labels), len(test.labels))
     notes = {f"F1 {name}": f"{a:.3f}, {b:.3f}" for name, (a, b) in scores.items()}
-    model = fitted.model
-    return LifeModel(
-        model.scale, model.weights, model.calibration, model.text_groups, model.image_groups, model.baseline,
-        {**notes, "calibration error": f"{near:.3f}, {far:.3f}", "seed": str(seed)},
-    ), judged  # fmt: skip
+    notes |= {"calibration error": f"{near:.3f}, {far:.3f}", "seed": str(seed)}
+    return replace(fitted.model, notes=notes), judged

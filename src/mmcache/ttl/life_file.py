@@ -33,6 +33,7 @@ def save(model: LifeModel, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "version": str(VERSION),
         "scale": json.dumps(scale),
+        "tolerances": json.dumps(dict(model.tolerances)),
         "notes": json.dumps(dict(model.notes)),
     }
     data = packed({name: np.ascontiguousarray(array) for name, array in tensors.items()}, facts)
@@ -82,11 +83,12 @@ def load(path: str | os.PathLike[str]) -> LifeModel:
             kind: {name.partition(".")[2]: array for name, array in tensors.items() if name.startswith(f"{kind}.")}
             for kind in ("weights", "baseline")
         }
+        tolerances = {str(name): float(nats) for name, nats in json.loads(facts["tolerances"]).items()}
         notes = {str(name): str(note) for name, note in json.loads(facts["notes"]).items()}
         calibration = Calibration(tensors["calibration.logits"], tensors["calibration.shares"])
         return LifeModel(
             LifeScale(**scale), parts["weights"], calibration, tensors["text_groups"], tensors["image_groups"],
-            parts["baseline"], notes,
+            parts["baseline"], tolerances, notes,
         )  # fmt: skip
     except (SafetensorError, LookupError, ValueError, AttributeError, TypeError, OSError, RecursionError) as error:
         raise CorruptFrameError(f"{source} is no sound model of lifetimes: {error}; train it again") from error

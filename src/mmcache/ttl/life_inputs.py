@@ -44,7 +44,7 @@ class LifeScale:
         """Raises `InvalidInputError` for a scale that cannot be."""
         whole = (self.intervals, self.day, self.hot_uses, *self.horizons)
         if len(self.horizons) != 2 or not all(type(count) is int for count in whole):
-            raise InvalidInputError(f"a scale counts intervals, days, uses and two horizons in whole numbers, not {self}")
+            raise InvalidInputError(f"a scale counts in whole numbers, and has two horizons, not {self}")
         near, far = self.horizons
         sound = (
             math.isfinite(self.interval_seconds)

@@ -8,6 +8,7 @@ fitted on later time than the weights (Zadrozny and Elkan, KDD 2002). What train
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ MOST_WIDTH = 4096
 MOST_KNOTS = 64
 DIRECT = (OWN, TEXT, IMAGE)
 """Channels that the dense layer sees."""
+LEAST_COUNTS = 200
+"""Uses or keys that a histogram must have: of fewer, chance alone makes it differ."""
 HEAT_BINS = 8
 """Of the histogram of uses a key and day: 1, 2, 3–4, 5–8, …"""
 
@@ -102,6 +105,8 @@ class LifeModel:
     baseline: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """What inputs were like in training: uses by text group, by image group (`text`, `image`), and keys by uses a day
     (`heat`), one histogram each."""
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+    """By name of a histogram: from which KL on, in nats, a day is unlike the training's."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What the training says of itself. Free text."""
 
@@ -129,6 +134,8 @@ class LifeModel:
         for name, counts in self.baseline.items():
             if counts.ndim != 1 or counts.dtype != np.int64 or not len(counts) or (counts < 0).any():
                 raise InvalidInputError(f"the baseline {name!r} is no histogram")
+        if not all(0 < nats < math.inf for nats in self.tolerances.values()):
+            raise InvalidInputError("tolerances of a model of lifetimes are numbers of nats above 0")
 
     @property
     def width(self) -> int:
