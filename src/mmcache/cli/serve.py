@@ -185,9 +185,8 @@ def _watched(cache: Cache, rules: TelemetryRules) -> Iterator[Tracer | None]:
 def _hot_keys(rules: TelemetryRules, then: str | None) -> Prefetcher:
     """What says which keys are hot. then: the prefetcher that the configuration names."""
     from mmcache.hotkeys import HotKeys
-    from mmcache.visits import chosen
 
-    return HotKeys(otlp=rules.otlp, headers=_token(rules), service=rules.service or "mmcache", then=chosen(then))
+    return HotKeys(otlp=rules.otlp, headers=_token(rules), service=rules.service or "mmcache", then=then)
 
 
 def _token(rules: TelemetryRules) -> dict[str, str] | None:

@@ -2,8 +2,9 @@
 
 A weight fades by `DECAY` a tick, w ← 0.995 · w + δ, and nobody walks over all of them to do it: what is kept is
 w · DECAY^-tick, which an update raises by δ · DECAY^-tick (forward decay; Cormode et al., "Forward Decay", ICDE 2009).
-So an update is O(1), and the order of the weights does not change with time. When there is no room, the weakest eighth
-goes at once: O(edges) work each eighth of that many updates, so O(1) an update.
+So an update is O(1), and the order of the weights does not change with time. When there is no room, an eighth goes at
+once: O(edges) work each eighth of that many updates, so O(1) an update. Of one owner it is the weakest; of several,
+what those have who hold most (max-min fairness): who brings many pushes out none of one with less than his share.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class HotGraph:
         self._places: dict[Key, int] = {}
         self._keys: list[Key | None] = []
         self._heat = array("d")
-        self._community = array("q")
+        self._community, self._owner = array("q"), array("q")
         self._free_nodes: list[int] = []
         self._edges: dict[int, int] = {}
         self._source, self._target, self._weight = array("q"), array("q"), array("d")
@@ -100,24 +101,24 @@ class HotGraph:
                 self._rescale()
         return self._growth
 
-    def use(self, key: Key, tick: float, amount: float = 1.0) -> None:
-        """`key` is used: its heat rises by `amount`."""
-        place = self._place(key, tick)
+    def use(self, key: Key, tick: float, amount: float = 1.0, owner: int = 0) -> None:
+        """`key` is used: its heat rises by `amount`. owner: whose a key is that is new, a number of 64 bits."""
+        place = self._place(key, tick, owner)
         self._heat[place] += amount * self._growth
 
-    def at_least(self, key: Key, tick: float, heat: float) -> None:
+    def at_least(self, key: Key, tick: float, heat: float, owner: int = 0) -> None:
         """`key` was used so much, as somebody else counted."""
-        place = self._place(key, tick)
+        place = self._place(key, tick, owner)
         self._heat[place] = max(self._heat[place], heat * self._growth)
 
-    def follow(self, source: Key, target: Key, tick: float, amount: float = 1.0) -> None:
+    def follow(self, source: Key, target: Key, tick: float, amount: float = 1.0, owner: int = 0) -> None:
         """`target` is used after `source`: their edge's weight rises by `amount` (δ). Nothing leads to itself.
 
-        A key that is new has no heat yet.
+        A key that is new has no heat yet. owner: of both.
         """
         if source == target:
             return
-        one, other = self._place(source, tick), self._place(target, tick)
+        one, other = self._place(source, tick, owner), self._place(target, tick, owner)
         if self._keys[one] is not source and self._places.get(source) != one:
             return  # the room that `target` needed was its own
         name = one << _SHIFT | other
@@ -126,7 +127,7 @@ class HotGraph:
             edge = self._new_edge(name)
         self._weight[edge] += amount * self._growth
 
-    def _place(self, key: Key, tick: float) -> int:
+    def _place(self, key: Key, tick: float, owner: int) -> int:
         if tick > self._tick:
             self.advance(tick)
         place = self._places.get(key)
@@ -136,12 +137,13 @@ class HotGraph:
             self._free_some_nodes()
         if self._free_nodes:
             place = self._free_nodes.pop()
-            self._keys[place], self._heat[place] = key, 0.0
+            self._keys[place], self._heat[place], self._owner[place] = key, 0.0, owner
         else:
             place = len(self._keys)
             self._keys.append(key)
             self._heat.append(0.0)
             self._community.append(0)
+            self._owner.append(owner)
         self._places[key] = place
         return place
 
@@ -164,12 +166,14 @@ class HotGraph:
     def _free_some_edges(self) -> None:
         live = self._live_edges()
         weights = np.frombuffer(self._weight, np.float64)[live]
-        self._drop_edges(_weakest(live, weights, max(1, len(live) // _FREED)).tolist())
+        owners = np.frombuffer(self._owner, np.int64)[np.frombuffer(self._source, np.int64)[live]]
+        self._drop_edges(live[_going(weights, owners, max(1, len(live) // _FREED))].tolist())
 
     def _free_some_nodes(self) -> None:
         live = np.fromiter(self._places.values(), np.int64, len(self._places))
         strength = np.frombuffer(self._heat, np.float64) + self._strengths()
-        self._drop_nodes(_weakest(live, strength[live], max(1, len(live) // _FREED)))
+        owners = np.frombuffer(self._owner, np.int64)[live]
+        self._drop_nodes(live[_going(strength[live], owners, max(1, len(live) // _FREED))])
 
     def _strengths(self) -> Floats:
         """As kept, [size]: of the edges at each node."""
@@ -277,11 +281,26 @@ class HotGraph:
         np.frombuffer(self._community, np.int64)[: len(communities)] = communities
 
 
-def _weakest(places: Integers, weights: Floats, count: int) -> Integers:
-    if count >= len(places):
-        return places
-    chosen: Integers = places[np.argpartition(weights, count - 1)[:count]]
-    return chosen
+def _going(weights: Floats, owners: Integers, count: int) -> Integers:
+    """Which `count` go, [count]: at the end of each owner's order by weight, of the longest orders first."""
+    if count >= len(weights):
+        return np.arange(len(weights))
+    if (owners == owners[0]).all():
+        return _least(weights, count)
+    order = np.lexsort((-weights, owners))
+    sorted_owners = owners[order]
+    first = np.concatenate([[True], sorted_owners[1:] != sorted_owners[:-1]])
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+    last = np.partition(rank, len(rank) - count)[len(rank) - count]
+    surely, some = np.flatnonzero(rank > last), np.flatnonzero(rank == last)
+    return np.concatenate([surely, some[_least(weights[some], count - len(surely))]])
+
+
+def _least(weights: Floats, count: int) -> Integers:
+    """Places of the `count` smallest."""
+    found: Integers = np.argpartition(weights, count - 1)[:count]
+    return found
 
 
 def summed(places: Integers, amounts: Floats, size: int) -> Floats:

@@ -8,8 +8,8 @@ and in which session: then those are taken, and the other two are not.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mmcache.model.event import Event, Evicted, Expired, Failed, Hit, Invalidated, Missed, Moved, NearHit, Stored
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mmcache.cache import Cache
 
 T = TypeVar("T")
+Use = tuple[Key, str]
+"""A key was used in a session; a plain tuple, since it is made where it is used."""
 
 ROOM = 65_536
 """Events, and visits, that wait."""
@@ -30,13 +32,6 @@ MOST_USES = 20_000
 """Of one look; where there were more, the last ones stand for all."""
 MOST_FLOWS = 8_192
 """Sessions whose last key is remembered."""
-
-
-class Use(NamedTuple):
-    """A key was used in a session."""
-
-    key: Key
-    session: str
 
 
 class _Shown(NamedTuple):
@@ -124,7 +119,7 @@ class Heard:
     def visited(self, key: Key) -> None:
         """A lookup, as it happens."""
         self._told = True
-        self._visits.append(Use(key, session()))
+        self._visits.append((key, session()))
 
     def marked(self, key: Key) -> None:
         """A tracer says that it is hot."""
@@ -139,14 +134,11 @@ class Heard:
             self._events.emit(Failed("hotkeys", f"the recency ring was not drained: {error!r}"))
         self._shown = 0
         events = self._feed.drain()
-        uses = list(_emptied(self._visits)) if self._told else _in_order(events, self._memory.name)
+        uses = _emptied(self._visits) if self._told else _in_order(events, self._memory.name)
         for event in events:
             self.where.note(event, self._memory.name)
-        uses = [one for one in uses if not isinstance(one.key, VoidKey)]
-        marks = list(_emptied(self._marks))
-        if len(uses) <= MOST_USES:
-            return uses, 1.0, marks
-        return uses[-MOST_USES:], len(uses) / MOST_USES, marks
+        marks, weight = _emptied(self._marks), max(1.0, len(uses) / MOST_USES)
+        return [one for one in uses[-MOST_USES:] if not isinstance(one[0], VoidKey)], weight, marks
 
     def forget(self) -> None:
         """In a forked child: what waits is the parent's."""
@@ -167,15 +159,15 @@ def _in_order(events: Sequence[Event], memory: str) -> list[Use]:
         found: Any = event
         match found:
             case _Shown(keys):
-                uses[len(uses) - missed : len(uses) - missed] = [Use(key, "") for key in keys]
+                uses[len(uses) - missed : len(uses) - missed] = [(key, "") for key in keys]
             case Missed(key):
-                uses.append(Use(key, ""))
+                uses.append((key, ""))
                 missed += 1
                 continue
             case Hit(key, tier) if tier != memory:  # those of memory are in the ring as well
-                uses.append(Use(key, ""))
+                uses.append((key, ""))
             case NearHit(_, stored, tier) if tier != memory:
-                uses.append(Use(stored, ""))
+                uses.append((stored, ""))
             case Stored():
                 pass
             case _:
@@ -184,7 +176,5 @@ def _in_order(events: Sequence[Event], memory: str) -> list[Use]:
     return uses
 
 
-def _emptied(waiting: deque[T]) -> Iterator[T]:
-    for _ in range(len(waiting)):  # others append meanwhile
-        with suppress(IndexError):
-            yield waiting.popleft()
+def _emptied(waiting: deque[T]) -> list[T]:
+    return [waiting.popleft() for _ in range(len(waiting))]  # others only append meanwhile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import secrets
 import socket
 import tempfile
 import threading
@@ -17,40 +18,47 @@ from typing import Any
 
 import msgspec
 
+from mmcache import forks
 from mmcache.hotkeys.view import EVENT_NAME, MOST_BYTES, HotView, decode, encode
 from mmcache.settings import TelemetrySettings
 
 FOLDER = "hot"
 """Under the cache's root."""
-OLD_SECONDS = 600.0
-"""What was last written so long ago is nobody's any more, whichever machine or container wrote it."""
+OLD_SECONDS = 180.0
+"""What was last written so long ago is nobody's any more, whichever machine or container wrote it, and whoever has its
+process's number now: who lives writes once a minute at least."""
 DEAD_SECONDS = 30.0
 """The same where its process is not to be seen here: it may be another container's."""
 _PATIENCE_SECONDS = 5.0
 
-_numbers, _process = itertools.count(), os.getpid()
+_taken: set[tuple[int, int]] = set()
+"""Pids and numbers; a forked child's are its own."""
+_lock = forks.Lock()
 
 
-def _number() -> int:
-    """Which of this process's files."""
-    global _numbers, _process
-    if _process != os.getpid():
-        _numbers, _process = itertools.count(), os.getpid()
-    return next(_numbers)
+class Instance:
+    """Whose views they are: host and pid, as telemetry says it of a process' first cache. From the second one that
+    lives in a process on with a number, so that one's views do not stand for another's."""
 
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        with _lock:
+            self._number = next(number for number in itertools.count(1) if (self._pid, number) not in _taken)
+            _taken.add((self._pid, self._number))
+        self.name = f"{socket.gethostname()}-{self._pid}{f'-{self._number}' if self._number > 1 else ''}"
 
-def instance_id() -> str:
-    """Host and pid."""
-    return f"{socket.gethostname()}-{os.getpid()}"
+    def close(self) -> None:
+        """Another may have its number."""
+        with _lock:
+            _taken.discard((self._pid, self._number))
 
 
 class HotFile:
-    """`root/hot/hot-PID.json`, readable by its owner: written whole or not at all, removed by `close`. Failures are
-    counted: it is only news."""
+    """`root/hot/hot-PID-RANDOM.json`, readable by its owner: written whole or not at all, removed by `close`. Failures
+    are counted: it is only news. The random part tells containers apart, whose first process is 1 in each."""
 
     def __init__(self, root: Path) -> None:
-        number = _number()
-        self.path = root / FOLDER / f"hot-{os.getpid()}{f'-{number}' if number else ''}.json"
+        self.path = root / FOLDER / f"hot-{os.getpid()}-{secrets.token_hex(4)}.json"
         self._owner, self._closed = os.getpid(), False
         self.failed = 0
 

@@ -5,6 +5,7 @@ It names keys as spans do (`Key.short`): never an input, never a session.
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
 import msgspec
@@ -84,8 +85,11 @@ class HotView(msgspec.Struct, frozen=True):
 
 
 def encode(view: HotView) -> bytes:
-    """As JSON."""
-    return msgspec.json.encode(view)
+    """As JSON; a lone surrogate, which a name from a file system may hold, as `?`."""
+    try:
+        return msgspec.json.encode(view)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(view), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def decode(raw: bytes | str) -> HotView:

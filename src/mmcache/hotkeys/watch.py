@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Hashable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol, Self
 
 from msgspec import structs
@@ -15,7 +15,7 @@ from msgspec import structs
 from mmcache import forks
 from mmcache.hotkeys.graph import MOST_EDGES, MOST_NODES, HotGraph
 from mmcache.hotkeys.heard import Flows, Heard
-from mmcache.hotkeys.outlets import HotFile, HotSender, instance_id, sweep
+from mmcache.hotkeys.outlets import HotFile, HotSender, Instance, sweep
 from mmcache.hotkeys.scores import HotScores
 from mmcache.hotkeys.tracking import Happened, Look, Tracker, refresh
 from mmcache.hotkeys.view import HotView
@@ -23,8 +23,7 @@ from mmcache.hotkeys.viewing import Expects, Scores, Seen, viewed
 from mmcache.model.errors import SettingsError, TierClosedError
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
-from mmcache.niceness import check_nice, giving_way
-from mmcache.visits import Again, Prefetcher
+from mmcache.visits import Again, Prefetcher, chosen
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -37,7 +36,8 @@ SHARE = 0.05
 """Of a core that looking may take; then it looks less often."""
 _AT_ONCE = 128
 """Uses between two times that threads which wait for the interpreter get it."""
-_NICE = 10
+_PAUSE = 5e-5
+"""Seconds: sleeping for none lets the interpreter go, and has it again before anybody who waits woke up."""
 _SWEPT_EVERY = 60.0
 """Seconds."""
 _FAILURES = 10
@@ -61,8 +61,8 @@ class HotKeys:
     scores: how hot a key is; default: `HotScores`, by decayed uses, and by attention where `scores.attended` is told
     of it. lifetimes: how long a key stays hot. every: seconds between two looks. otlp: base address of a receiver that
     views are sent to as logs; headers: sent with each request; service: who tells. publish: write the view into the
-    cache's folder for `mmcache hot`. threaded: look by itself; else `pump` does. then: a prefetcher that is told what
-    this is told, so that one cache has both: `Cache(prefetch=HotKeys(then=…))`.
+    cache's folder for `mmcache hot`. threaded: look by itself; else `pump` does. then: a prefetcher, or its name, that
+    is told what this is told, so that one cache has both: `Cache(prefetch=HotKeys(then="behaviour"))`.
 
     It hears events and memory's own hits, in the order in which they come; told of visits (as the cache's `prefetch`)
     it knows which session each is of, and joins only what one session used. Keys of two realms are never joined.
@@ -82,21 +82,24 @@ class HotKeys:
         service: str = "mmcache",
         publish: bool = True,
         threaded: bool = True,
-        then: Prefetcher | None = None,
+        then: str | Prefetcher | None = None,
         most_keys: int = MOST_NODES,
         most_edges: int = MOST_EDGES,
     ) -> None:
-        """Raises `SettingsError`."""
+        """Raises `SettingsError`, `UnknownPluginError`."""
         if isinstance(every, bool) or not (isinstance(every, int | float) and 0.1 <= every <= 60.0):
             raise SettingsError(f"every is a number of seconds from 0.1 to 60, not {every!r}")
         self.lifetimes, self._every, self._service = lifetimes, float(every), str(service)
-        self._scores, self._publish, self._threaded, self._then = scores, publish, threaded, then
+        self._scores, self._publish, self._threaded = scores, publish, threaded
+        self.then = chosen(then)
+        """The prefetcher beside it."""
         self._sender = None if otlp is None else HotSender(otlp, headers)
         self._otlp, self._headers = otlp, headers
         self._room = most_keys, most_edges
         self._lock = forks.Lock()
         self._cache: Cache | None = None
         self._heard: Heard | None = None
+        self._instance: Instance | None = None
         self._file: HotFile | None = None
         self._thread: threading.Thread | None = None
         self._over, self._closed = threading.Event(), False
@@ -114,19 +117,19 @@ class HotKeys:
         self._zero: float | None = None
         self._written = self._swept = -math.inf
         self._told_of = ""
-        self._view = HotView(0.0, self._service, instance_id(), [])
+        self._view = HotView(0.0, self._service, "", [])
 
     def start(self, cache: Cache) -> None:
         """Begin; see `visits.Prefetcher`. Raises `SettingsError` the second time."""
         if self._cache is not None:
             raise SettingsError("these hot keys are another cache's, or watch this one already: make new ones")
-        self._cache, self._heard = cache, Heard(cache)
+        self._cache, self._heard, self._instance = cache, Heard(cache), Instance()
         if self._scores is None:
             self._scores = HotScores(tell=cache.attended)
         if self._publish and cache.root is not None:
             self._file = HotFile(cache.root)
-        if self._then is not None:
-            self._then.start(cache)
+        if self.then is not None:
+            self.then.start(cache)
         cache.below.closers.append(self.close)
         forks.join(self)
         self._launch()
@@ -144,8 +147,8 @@ class HotKeys:
         """See `visits.Prefetcher`."""
         if self._heard is not None:
             self._heard.visited(key)
-        if self._then is not None:
-            self._then.visited(key, again)
+        if self.then is not None:
+            self.then.visited(key, again)
 
     def marked(self, mark: Marked) -> None:
         """See `tracer.feedback.Hears`: `Marks(cache, hearers=[hot])`."""
@@ -164,8 +167,8 @@ class HotKeys:
             return self._pump(now)
 
     def _pump(self, now: float | None) -> HotView:
-        cache, heard = self._cache, self._heard
-        if cache is None or heard is None or self._closed:
+        cache, heard, instance = self._cache, self._heard, self._instance
+        if cache is None or heard is None or instance is None or self._closed:
             return self._view
         began = time.perf_counter()
         moment, at = (cache.clock.monotonic(), cache.clock.wall()) if now is None else (now, now)
@@ -175,7 +178,7 @@ class HotKeys:
         self._look = refresh(self._graph, self._tracker, tick, at)
         self.happened.extend(self._look.events)
         view = viewed(
-            self._graph, self._look, tick, at=at, service=self._service, instance=instance_id(),
+            self._graph, self._look, tick, at=at, service=self._service, instance=instance.name,
             score=self._score, expect=self._expect, seen=self._seen,
         )  # fmt: skip
         self._view = structs.replace(view, seconds=round(time.perf_counter() - began, 6))
@@ -185,21 +188,23 @@ class HotKeys:
     def _take(self, heard: Heard, tick: float) -> None:
         uses, weight, marks = heard.drain()
         graph, flows, realm_of = self._graph, self._flows, self._realm
-        for number, (key, session) in enumerate(uses):
+        for number, (key, session) in enumerate(uses, 1):
             if not number % _AT_ONCE:
-                time.sleep(0)
-            graph.use(key, tick, weight)
-            before = flows.then((realm_of(key), session), key)
+                time.sleep(_PAUSE)
+            realm, owner = realm_of(key)
+            graph.use(key, tick, weight, owner)
+            before = flows.then((realm, session), key)
             if before is not None:
-                graph.follow(before, key, tick, weight)
+                graph.follow(before, key, tick, weight, owner)
         for key in marks:
-            graph.at_least(key, tick, MARKED_HEAT)
+            graph.at_least(key, tick, MARKED_HEAT, realm_of(key)[1])
 
-    def _realm(self, key: Key) -> Hashable:
-        """Tenant and namespace; a scope that is not known is a realm of its own."""
+    def _realm(self, key: Key) -> tuple[Hashable, int]:
+        """Tenant and namespace, and a number for the tenant. A scope that is not known is a realm of its own; all of
+        them have one owner."""
         assert self._cache is not None
         scope = self._cache.scopes.find(key)
-        return key.scope if scope is None else (scope.tenant, scope.namespace)
+        return (key.scope, 0) if scope is None else ((scope.tenant, scope.namespace), hash(scope.tenant))
 
     def _score(self, key: Key, heat: float) -> tuple[float, Mapping[str, float]]:
         try:
@@ -260,15 +265,12 @@ class HotKeys:
             self._thread.start()
 
     def _run(self, over: threading.Event) -> None:
-        nice, wait, failures = 0, self._every, 0
-        with suppress(SettingsError):
-            check_nice(_NICE)
-            nice = _NICE
+        # Not at a lower priority: whoever wants Python's lock would wait for a thread that is not let run.
+        wait, failures = self._every, 0
         while not over.wait(wait):
             began = time.thread_time()
             try:
-                with giving_way(nice):
-                    self.pump()
+                self.pump()
                 failures = 0
             except TierClosedError:
                 return
@@ -288,7 +290,7 @@ class HotKeys:
             return
         self._heard.forget()
         self._begin()
-        self._over = threading.Event()
+        self._over, self._instance = threading.Event(), Instance()
         if self._file is not None and self._cache.root is not None:
             self._file = HotFile(self._cache.root)
         if self._otlp is not None:
@@ -302,7 +304,7 @@ class HotKeys:
         self._closed = True
         self._over.set()
         with ExitStack() as ends:
-            for end in (self._file, self._sender, self._heard, self._then):
+            for end in (self._instance, self._file, self._sender, self._heard, self.then):
                 if end is not None:
                     ends.callback(end.close)
             self._heard = None

@@ -45,7 +45,7 @@ class GraphTable(Table):
     title: ClassVar[str] = "The graph of hot keys: what it costs, and whether its communities are followed"
     remark: ClassVar[str] = (
         "Published: a refresh of the live topology within 800 ms at 1e5 edges; nothing is published of the rest. "
-        "`refresh`: communities, their ids and the view, in one thread at low priority, after two in a hundred edges "
+        "`refresh`: communities, their ids and the view, in one thread, after two in a hundred edges "
         "changed; `first` begins from single keys; `cpu` is what it takes of a core, whatever else that does. "
         "`update`: one `follow` of an edge that is there. It is O(1) in "
         "work; at 1e5 edges dicts and arrays no longer fit the processor's own caches, which is what the ratio shows. "

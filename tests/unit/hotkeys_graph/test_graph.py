@@ -145,3 +145,21 @@ def test_an_empty_graph_can_be_looked_at() -> None:
 def test_a_graph_that_cannot_be_is_refused(nodes: int, edges: int, decay: float) -> None:
     with pytest.raises(SettingsError):
         HotGraph(nodes, edges, decay)
+
+
+@settings(derandomize=True, max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=300))
+def test_an_owner_with_less_than_his_share_loses_nothing(steps: list[tuple[int, int]]) -> None:
+    most, graph, held = 40, HotGraph(40, 40), defaultdict[int, set[int]](set)
+    before: dict[int, Key] = {}
+    for tick, (owner, number) in enumerate(steps):
+        number = number % 9 if not owner else number  # owner 0 has few
+        one = Key(bytes([owner]) * 16, number.to_bytes(16, "big"))
+        graph.use(one, tick, 1.0, owner)
+        if owner in before:
+            graph.follow(before[owner], one, tick, 1.0, owner)
+        before[owner] = one
+        held[owner].add(number)
+        assert len(graph) <= most
+        for number in held[0]:  # 9 of 40, of three owners
+            assert Key(bytes(16), number.to_bytes(16, "big")) in graph

@@ -15,10 +15,12 @@ import pytest
 from mmcache import Cache
 from mmcache.hotkeys import HotKeys, HotView
 from mmcache.hotkeys import heard as hearing
+from mmcache.hotkeys.outlets import published
 from mmcache.hotkeys.view import MOST_BYTES, MOST_EDGES, MOST_KEYS, HotKey, decode, encode
-from mmcache.model.errors import SettingsError
+from mmcache.model.errors import SettingsError, UnknownPluginError
 from mmcache.model.event import Failed
 from mmcache.model.key import Key
+from mmcache.prefetch.behaviour import BehaviourPrefetch
 from mmcache.testing.clock import FakeClock
 from mmcache.visits import visit
 
@@ -132,6 +134,52 @@ def test_keys_of_two_tenants_are_never_joined(cache: Cache) -> None:
 @dataclass(frozen=True)
 class Mark:
     key: Key
+
+
+def test_who_brings_many_keys_pushes_out_none_of_anothers(cache: Cache) -> None:
+    with HotKeys(cache, threaded=False, most_keys=64, most_edges=64) as hot:
+        quiet = ask(cache, *"abcdefgh", tenant="quiet")
+        hot.pump(1000.0)
+        for turn in range(20):
+            loud = [f"{turn}-{number}" for number in range(40)]
+            ask(cache, *loud, *loud, tenant="loud")
+            ask(cache, *loud, *loud, tenant="loud", namespace="another")
+            view = hot.pump(1001.0 + turn)
+        assert {of(view, one).tenant for one in quiet} == {"quiet"}
+        assert set(zip((one.short for one in quiet), (one.short for one in quiet[1:]), strict=False)) <= set(
+            edges(view)
+        )
+
+
+def test_two_watchers_of_one_process_are_two(tmp_path: Path) -> None:
+    with (
+        Cache(tmp_path, memory="8MiB") as cache,
+        HotKeys(cache, threaded=False) as one,
+        HotKeys(cache, threaded=False) as other,
+    ):
+        seen = {hot.pump(1000.0).instance for hot in (one, other)}
+        assert len(seen) == 2
+        assert {view.instance for view in published(tmp_path)[0]} == seen
+        other.close()
+        with HotKeys(cache, threaded=False) as third:
+            assert third.pump(1000.0).instance == other.view().instance  # the number is free again
+
+
+def test_then_may_be_a_name() -> None:
+    hot = HotKeys(threaded=False, then="behaviour")
+    with Cache(memory="8MiB", prefetch=hot) as cache:
+        ask(cache, "a")
+        assert isinstance(hot.then, BehaviourPrefetch)
+        assert hot.then.status().state
+    with pytest.raises(UnknownPluginError):
+        HotKeys(then="no-such")
+
+
+def test_a_name_with_a_lone_surrogate_is_told(tmp_path: Path) -> None:
+    with Cache(tmp_path, memory="8MiB") as cache, HotKeys(cache, threaded=False, service="shop\udcff") as hot:
+        ask(cache, "a")
+        hot.pump(1000.0)
+        assert [view.service for view in published(tmp_path)[0]] == ["shop?"]
 
 
 def test_a_tracers_mark_makes_hot(cache: Cache) -> None:
@@ -308,9 +356,10 @@ def test_a_forked_child_watches_for_itself(tmp_path: Path) -> None:
             try:
                 (b,) = ask(cache, "b")
                 until(lambda: [one.key for one in hot.view().keys] == [b.short], "looked by itself")
-                until(lambda: (tmp_path / "hot" / f"hot-{os.getpid()}.json").exists(), "said so")
+                mine = f"hot-{os.getpid()}-*.json"
+                until(lambda: bool(list((tmp_path / "hot").glob(mine))), "said so")
                 hot.close()
-                code = 0 if not (tmp_path / "hot" / f"hot-{os.getpid()}.json").exists() else 2
+                code = 0 if not list((tmp_path / "hot").glob(mine)) else 2
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
