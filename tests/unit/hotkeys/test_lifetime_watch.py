@@ -48,11 +48,20 @@ def steady(baseline: dict[str, list[int]] | None = None) -> LifeModel:
 class World:
     """A cache with tiers and a watch, in virtual time."""
 
-    def __init__(self, root: Path | None = None, made: LifeModel | None = None, **options: object) -> None:
+    def __init__(
+        self,
+        root: Path | None = None,
+        made: LifeModel | None = None,
+        *,
+        policy: str = "auto",
+        tenants: dict[str, Tenant] | None = None,
+        **options: object,
+    ) -> None:
         self.clock, self.tiers = FakeClock(), LifetimeTiers()
         self.cache = Cache(
-            root, memory="1MiB", ttl=self.tiers.lifetime, admission=self.tiers.admission, clock=self.clock
-        )
+            root, memory="1MiB", ttl=self.tiers.lifetime, admission=self.tiers.admission, clock=self.clock,
+            policy=policy, tenants=tenants or {},
+        )  # fmt: skip
         self.watch = LifetimeWatch(self.cache, made or steady(), self.tiers, threaded=False, **options)  # type: ignore[arg-type]
         self.watch.pump()
 
