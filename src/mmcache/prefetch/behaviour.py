@@ -42,6 +42,8 @@ __all__ = ["BehaviourPrefetch", "BehaviourSettings", "Cancelled", "cancelled"]
 
 RECIPES = 64
 """Visits that wait with their inputs; those behind them wait without, and are brought from lower tiers only."""
+AT_ONCE = 32
+"""Visits that are looked at between two times that other threads get the interpreter."""
 EVENTS = 16_384
 QUIET_SECONDS = 1.0
 """After which the thread looks less often."""
@@ -196,7 +198,9 @@ class BehaviourPrefetch:
         over = [self._over.popleft() for _ in range(len(self._over))]  # before the events: see `Demand.heard`
         misses = self._planner.heard(self._feed.drain(), now, over, self._cache.answers.computing)
         visits, self._recipe_bytes = 0, 0
-        for _ in range(len(self._visits)):
+        for number in range(len(self._visits)):
+            if not number % AT_ONCE:
+                self._breathe()
             try:
                 who, key, again, at = self._visits.popleft()
             except IndexError:
@@ -224,10 +228,15 @@ class BehaviourPrefetch:
         assert self._cache is not None
         moves = self._planner.step(
             now, under_way=len(self._running), held=self._held, realm=self._realm,
-            stop=stop, able=self._cache.mode == "on",
+            stop=stop, able=self._cache.mode == "on", between=self._breathe,
         )  # fmt: skip
         for move in moves:
             self._told(move)
+
+    def _breathe(self) -> None:
+        """Let threads that wait for the interpreter have it: else each waits five milliseconds."""
+        if self._threaded:
+            time.sleep(0)
 
     def _told(self, move: Move) -> None:
         was, state = move.transition.was.value, move.transition.state.value

@@ -197,9 +197,11 @@ class Planner:
         realm: Callable[[Key], Hashable],
         stop: bool = False,
         able: bool = True,
+        between: Callable[[], None] = lambda: None,
     ) -> list[Move]:
         """Let time pass; transitions, oldest first. under_way: tasks. held: whether memory holds a block.
-        realm: whose a key is. able: whether the cache would take anything."""
+        realm: whose a key is. able: whether the cache would take anything. between: called between two pieces of what
+        may take long."""
         for one in self.outstanding.unlikely(now):
             self._given_up(one, now)
         self.outstanding.expire(now)
@@ -211,7 +213,7 @@ class Planner:
         moves: list[Move] = []
         for _ in range(3):  # Idle → Evaluating → Preloading in one step
             if self.controller.state is not State.IDLE or self._held not in _NOT_WORTH_LOOKING:
-                self._look_ahead(now, held, realm)
+                self._look_ahead(now, held, realm, between)
             nothing = self._nothing(now)
             moved = self.controller.step(now, self._signals(under_way, overloaded, spent or nothing, stop))
             if spent or not nothing:
@@ -265,8 +267,11 @@ class Planner:
             return "unused" if self.worth.trust is Trust.PAUSED else "sample"
         return "" if self.budget.may_bring(now) else "bytes"
 
-    def _look_ahead(self, now: float, held: Callable[[Key], bool], realm: Callable[[Key], Hashable]) -> None:
+    def _look_ahead(
+        self, now: float, held: Callable[[Key], bool], realm: Callable[[Key], Hashable], between: Callable[[], None]
+    ) -> None:
         while self._ahead:
+            between()
             session, visit = self._ahead.popitem(last=False)
             if now - visit.at >= self.settings.stale_seconds:
                 continue
