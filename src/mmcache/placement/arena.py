@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +63,8 @@ class Arena:
         self._holders = np.zeros(pages, np.int64)
         self._leased = np.zeros(pages, np.int64)
         self._live: set[PageList] = set()
+        self._ended: deque[npt.NDArray[np.int64]] = deque()
+        """Pages of leases that ended; counted at the next turn."""
         self._lock = threading.Lock()
 
     @property
@@ -75,7 +77,8 @@ class Arena:
     @property
     def free(self) -> int:
         """Pages that can be stored to."""
-        return int(np.count_nonzero(self._holders == 0))
+        with self._turn():
+            return int(np.count_nonzero(self._holders == 0))
 
     def pages_for(self, tokens: int, channels: int) -> int:
         """Pages that an array of this shape takes."""
@@ -90,7 +93,7 @@ class Arena:
         if array.ndim != 2 or array.dtype != self.dtype:
             raise ArenaError(f"stores [tokens, channels] of {self.dtype}, got {array.dtype} of shape {array.shape}")
         tokens, channels = array.shape
-        with self._lock:
+        with self._turn():
             page_list = self._listed(self._take(self.pages_for(tokens, channels)), tokens, channels)
         for page, _, tile in _tiles(page_list, array, self.page_shape):
             target = self._data[page]
@@ -123,7 +126,7 @@ class Arena:
             raise ArenaError(f"tokens {start} to {stop} are not within 0 to {page_list.tokens}")
         height = self.page_shape[0]
         begin, end = page_list.skip + start, page_list.skip + stop
-        with self._lock:
+        with self._turn():
             self._check_live(page_list)
             rows = page_list.rows[begin // height : -(-end // height)] if stop > start else ()
             part = PageList(rows, stop - start, page_list.channels, begin % height if rows else 0)
@@ -163,7 +166,7 @@ class Arena:
 
         Gives their numbers, one list after the other.
         """
-        with self._lock:
+        with self._turn():
             for page_list in page_lists:
                 self._check_live(page_list)
             rows = chain.from_iterable(page_list.rows for page_list in page_lists)
@@ -172,14 +175,30 @@ class Arena:
             np.add.at(self._leased, pages, 1)
         try:
             yield pages
-        finally:
-            with self._lock:
-                np.subtract.at(self._holders, pages, 1)
-                np.subtract.at(self._leased, pages, 1)
+        finally:  # which the garbage collector may run anywhere, for a lease that was given up: never wait here
+            self._ended.append(pages)
+            if self._lock.acquire(blocking=False):
+                try:
+                    self._count_ended()
+                finally:
+                    self._lock.release()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The lock, and counts without the leases that ended."""
+        with self._lock:
+            self._count_ended()
+            yield
+
+    def _count_ended(self) -> None:
+        while self._ended:
+            pages = self._ended.popleft()
+            np.subtract.at(self._holders, pages, 1)
+            np.subtract.at(self._leased, pages, 1)
 
     def release(self, page_list: PageList) -> None:
         """Give the list up; raises `ArenaError` the second time. Pages are free once nobody shares or leases them."""
-        with self._lock:
+        with self._turn():
             self._check_live(page_list)
             self._live.remove(page_list)
             self._hold(self._holders, page_list, -1)
@@ -189,10 +208,10 @@ class Arena:
 
         Shared and leased pages never move: then, or where no run is free, the same list comes back.
         """
-        pages = page_list.pages
-        with self._lock:
+        with self._turn():
             self._check_live(page_list)
-            if (self._holders[pages] > 1).any() or not fragmentation([page_list]):
+            pages = page_list.pages  # inside: another thread may move some of them
+            if (self._holders[pages] > 1).any() or not scattered(pages):
                 return page_list
             if _run(np.flatnonzero(self._holders == 0), len(pages)) is None:
                 return page_list
@@ -210,7 +229,7 @@ class Arena:
         shared, `target` is not free and not its occupant's, or a list was released. Readers hold a lease, so they see
         the one place or the other.
         """
-        with self._lock:
+        with self._turn():
             if page_list not in self._live:
                 return 0
             source = page_list.pages[at]
@@ -240,12 +259,12 @@ class Arena:
         """Which pages nothing can be moved to now, `[pages]`: leased, shared, or held and none of the `movable`."""
         own = np.zeros(len(self._holders), np.int64)
         own[np.fromiter(movable, np.int64)] = 1
-        with self._lock:
+        with self._turn():
             return np.asarray((self._holders > 1) | (self._holders > own))
 
     def check(self) -> None:
         """Raise `ArenaError` when the counts are not those of the live lists (call it while nothing is leased)."""
-        with self._lock:
+        with self._turn():
             counted = Counter(page for page_list in self._live for page in page_list.pages)
             expected = np.array([counted[page] for page in range(len(self._holders))])
             if not np.array_equal(self._holders - self._leased, expected):

@@ -16,12 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from mmcache.placement.arena import Arena, PageList
-from mmcache.placement.ordering import Chain, Edge, Together, chains
+from mmcache.placement.ordering import Chain, Edge, Joining, Together, heaviest_first
 
 Block = TypeVar("Block", bound=Hashable)
 
 REPLAN = 256
 """Gathers between two plans, while plans find something to do."""
+LEARNED = 256
+"""Gathers that a tick learns from at most."""
+PLANNED = 16
+"""Steps of a plan that a tick makes at most: each looks at `EDGES` edges, walks `EDGES` chains, or looks for the place
+of one chain, in an arena of `STEP` pages; in a larger one that counts for more steps."""
+EDGES, STEP = 128, 1 << 14
 LONGEST_REST = 64
 """A plan that finds nothing doubles the time until the next one, up to so many times `REPLAN`."""
 
@@ -47,12 +53,13 @@ class Ticked:
     kept: int = 0
     """Moves that were not made, since a page was leased, shared or gone meanwhile; a later plan may try again."""
     left: int = 0
-    """Moves still planned."""
+    """Moves still planned; at least 1 while a plan is being made."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
     name: Hashable
+    page_list: PageList
     at: int
     target: int
 
@@ -69,6 +76,7 @@ class Mover:
         self._owner: dict[int, tuple[Hashable, int]] = {}
         self._seen: deque[tuple[Hashable, ...]] = deque(maxlen=backlog)
         self._queue: deque[_Move] = deque()
+        self._planning: Iterator[int] | None = None
         self._next_plan, self._rest = 0, 1
         self.plans = 0
 
@@ -97,14 +105,18 @@ class Mover:
     @property
     def resting(self) -> bool:
         """Whether nothing is planned, and the last plan found nothing that pays."""
-        return not self._queue and self._rest > 1
+        return not self._queue and self._planning is None and self._rest > 1
 
     def tick(self, pages: int) -> Ticked:
-        """Learn from what was gathered, and copy about `pages` pages at most (an exchange copies two)."""
-        while self._seen:
+        """Learn from what was gathered, go on with a plan, and copy about `pages` pages at most (an exchange copies
+        two). Each of the three is bounded; a plan takes several ticks where there is much to plan."""
+        for _ in range(min(LEARNED, len(self._seen))):
             self.together.used(self._seen.popleft())
-        if not self._queue and self.together.gathers >= self._next_plan:
-            self._plan()
+        if self._planning is None and not self._queue and self.together.gathers >= self._next_plan:
+            self.plans += 1
+            self._planning = self._plan()
+        if self._planning is not None and not self._planned(self._planning):
+            return Ticked(left=max(1, len(self._queue)))
         copied = kept = 0
         while self._queue and copied + 2 <= max(2, pages):
             done = self._move(self._queue.popleft())
@@ -112,10 +124,21 @@ class Mover:
             kept += done == 0
         return Ticked(copied, kept, len(self._queue))
 
+    def _planned(self, planning: Iterator[int]) -> bool:
+        """Go on with a plan; whether it is made."""
+        steps = 0
+        while steps < PLANNED:
+            step = next(planning, None)
+            if step is None:
+                self._planning = None
+                return True
+            steps += step
+        return False
+
     def _move(self, move: _Move) -> int | None:
         """Pages copied; None where it lies there already."""
         page_list = self._lists.get(move.name)
-        if page_list is None:
+        if page_list is None or page_list is not move.page_list:  # gone, or another under that name, with other pages
             return 0
         source = page_list.pages[move.at]
         if source == move.target:
@@ -137,14 +160,33 @@ class Mover:
 
     # What is to be done -----------------------------------------------------------------------------------------------
 
-    def _plan(self) -> None:
-        self.plans += 1
-        for name in [name for name, page_list in self._lists.items() if not self._arena.alive(page_list)]:
-            self.remove(name)
-        fixed = self._arena.fixed(self._owner)
+    def _plan(self) -> Iterator[int]:
+        """Fill the queue, giving after each bit of work how many steps that was. Blocks may come and go meanwhile."""
+        for n, (name, page_list) in enumerate(list(self._lists.items())):
+            if not self._arena.alive(page_list) and self._lists.get(name) is page_list:
+                self.remove(name)
+            if n % (8 * EDGES) == 0:
+                yield 1
         least = self._price.at_least * self._price.page * 2 / max(self._price.seam, 1e-300)
-        for chain in chains(edge for edge in self.together.edges(least) if self._may_pay(edge)):
-            self._lay(chain, fixed)
+        joining = Joining()
+        for n, edge in enumerate(self.together.edges(least)):
+            if self._may_pay(edge):
+                joining.add(edge)
+            if n % EDGES == 0:
+                yield 1
+        found = []
+        for n, chain in enumerate(joining.chains()):
+            found.append(chain)
+            if n % EDGES == 0:
+                yield 1
+        fixed = self._arena.fixed(self._owner)
+        weight = 1 + len(fixed) // STEP
+        left = sorted(found, key=heaviest_first, reverse=True)
+        while left:
+            chain = left.pop()
+            if all(name in self._pages for name in chain.blocks):
+                left += self._lay(chain, fixed)
+            yield weight
         self._rest = 1 if self._queue else min(2 * self._rest, LONGEST_REST)
         self._next_plan = self.together.gathers + self._rest * REPLAN
 
@@ -156,26 +198,30 @@ class Mover:
         least = self._price.at_least * self._price.page * 2 * min(len(one), len(other))
         return self._price.seam * edge.weight > least
 
-    def _lay(self, chain: Chain, fixed: npt.NDArray[np.bool_]) -> None:
+    def _lay(self, chain: Chain, fixed: npt.NDArray[np.bool_]) -> tuple[Chain, ...]:
         """Queue what brings a chain together, and say that its places are taken. Where there is no room for all of it,
-        each side of its lightest edge is laid by itself."""
+        it is to be laid as what it gives back, the last one first: each side of its lightest edge by itself."""
         held = [(name, self._pages[name]) for name in chain.blocks]
         pages = np.array([page for _, numbers in held for page in numbers], np.int64)
         saved = self._price.seam * self._open_seams(chain)
         place = self._place(pages, fixed) if saved > 0.0 else None
         if place is None and saved > 0.0 and len(held) > 1:
             cut = min(range(len(chain.weights)), key=chain.weights.__getitem__)
-            self._lay(Chain(chain.blocks[: cut + 1], chain.weights[:cut]), fixed)
-            self._lay(Chain(chain.blocks[cut + 1 :], chain.weights[cut + 1 :]), fixed)
-            return
+            return (
+                Chain(chain.blocks[cut + 1 :], chain.weights[cut + 1 :]),
+                Chain(chain.blocks[: cut + 1], chain.weights[:cut]),
+            )
         if place is not None:
             wrong = np.flatnonzero(pages != np.arange(place, place + len(pages)))
             if saved > self._price.at_least * self._price.page * 2 * len(wrong):
                 steps = [(name, at) for name, numbers in held for at in range(len(numbers))]
-                self._queue.extend(_Move(*steps[n], place + n) for n in wrong.tolist())
+                for n in wrong.tolist():
+                    name, at = steps[n]
+                    self._queue.append(_Move(name, self._lists[name], at, place + n))
                 fixed[place : place + len(pages)] = True
-                return
+                return ()
         fixed[pages] = True  # it stays where it is, and no lighter chain takes its places
+        return ()
 
     def _open_seams(self, chain: Chain) -> float:
         """How often, of late, a gather met a seam in this chain that laying it would close."""

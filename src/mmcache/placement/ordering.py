@@ -6,14 +6,19 @@ gathered together is an edge, and the heaviest edges are made neighbours first. 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 HORIZON = 4096
 """Gathers after which one counts for 1/e."""
 MOST_EDGES = 1 << 15
 REACH = 16
 """Blocks of a gather are paired with so many that follow: what a gather of many costs is bounded."""
+MOST_BLOCKS = 1024
+"""Of a chain."""
 _LARGEST = 1e100
 
 
@@ -67,8 +72,9 @@ class Together:
                     pair = (other, one) if (other, one) in edges else (one, other)
                     edges[pair] = edges.get(pair, 0.0) + more
         if len(edges) > self._most:
-            heaviest = sorted(edges.items(), key=_by_weight)[: max(1, self._most * 3 // 4)]
-            self._edges = dict(heaviest)
+            pairs, weights, order = self._heaviest(0.0)
+            kept = order[: max(1, self._most * 3 // 4)].tolist()
+            self._edges = {pairs[n]: weights[n] for n in kept}
         if self._unit > _LARGEST:
             self._edges = {pair: found / self._unit for pair, found in self._edges.items()}
             self._unit = 1.0
@@ -78,52 +84,75 @@ class Together:
         gone = set(blocks)
         self._edges = {pair: w for pair, w in self._edges.items() if pair[0] not in gone and pair[1] not in gone}
 
-    def edges(self, above: float = 0.0) -> list[Edge]:
-        """Those heavier than `above`, heaviest first; of equal ones, the one that was seen first."""
-        least = above * self._unit
-        heavy = [item for item in self._edges.items() if item[1] > least]
-        return [Edge(*pair, found / self._unit) for pair, found in sorted(heavy, key=_by_weight)]
+    def edges(self, above: float = 0.0) -> Iterator[Edge]:
+        """Those heavier than `above`, as of now, heaviest first; of equal ones, the one that was seen first."""
+        unit, (pairs, weights, order) = self._unit, self._heaviest(above * self._unit)
+        return (Edge(pairs[n][0], pairs[n][1], weights[n] / unit) for n in order.tolist())
+
+    def _heaviest(self, above: float) -> tuple[list[tuple[Hashable, Hashable]], list[float], npt.NDArray[np.int64]]:
+        """All pairs and weights, and the numbers of those that weigh more, heaviest first."""
+        found = list(self._edges.values())
+        weights = np.array(found, np.float64)
+        heavy = np.flatnonzero(weights > above)
+        return list(self._edges), found, np.asarray(heavy[np.argsort(-weights[heavy], kind="stable")], np.int64)
 
 
-def _by_weight(item: tuple[tuple[Hashable, Hashable], float]) -> float:
-    return -item[1]
-
-
-def chains(edges: Iterable[Edge], most_blocks: int = 1024) -> list[Chain]:
+def chains(edges: Iterable[Edge], most_blocks: int = MOST_BLOCKS) -> list[Chain]:
     """Edges, heaviest first → chains, heaviest first. Each block is in one chain at most, and once.
 
     most_blocks: of a chain; longer ones are not joined, so that none takes a whole arena to be laid.
     """
-    ends: dict[Hashable, list[Edge]] = {}
-    parent: dict[Hashable, Hashable] = {}
-    size: dict[Hashable, int] = {}
+    joining = Joining(most_blocks)
+    for edge in edges:
+        joining.add(edge)
+    return sorted(joining.chains(), key=heaviest_first)
 
-    def root(block: Hashable) -> Hashable:
-        found = block
+
+def heaviest_first(chain: Chain) -> float:
+    """A key to sort by."""
+    return -chain.weight
+
+
+class Joining:
+    """Chains, edge by edge: `chains` for who cannot do it all at once."""
+
+    def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
+        self._most = most_blocks
+        self._ends: dict[Hashable, list[Edge]] = {}
+        self._parent: dict[Hashable, Hashable] = {}
+        self._size: dict[Hashable, int] = {}
+
+    def add(self, edge: Edge) -> None:
+        """The next edge, no heavier than those before it."""
+        ends, size = self._ends, self._size
+        if len(ends.get(edge.one, ())) > 1 or len(ends.get(edge.other, ())) > 1:
+            return
+        one, other = self._root(edge.one), self._root(edge.other)
+        joined = size.get(one, 1) + size.get(other, 1)
+        if one == other or joined > self._most:
+            return
+        if size.get(one, 1) < size.get(other, 1):
+            one, other = other, one
+        self._parent[other], size[one] = one, joined
+        ends.setdefault(edge.one, []).append(edge)
+        ends.setdefault(edge.other, []).append(edge)
+
+    def chains(self) -> Iterator[Chain]:
+        """In any order."""
+        seen = set[Hashable]()
+        for block, joints in self._ends.items():
+            if len(joints) == 1 and block not in seen:
+                chain = _walked(block, self._ends)
+                seen.add(chain.blocks[-1])
+                yield chain
+
+    def _root(self, block: Hashable) -> Hashable:
+        parent, found = self._parent, block
         while (above := parent.setdefault(found, found)) != found:
             found = above
         while parent[block] != found:
             parent[block], block = found, parent[block]
         return found
-
-    for edge in edges:
-        if len(ends.get(edge.one, ())) > 1 or len(ends.get(edge.other, ())) > 1:
-            continue
-        one, other = root(edge.one), root(edge.other)
-        joined = size.get(one, 1) + size.get(other, 1)
-        if one == other or joined > most_blocks:
-            continue
-        if size.get(one, 1) < size.get(other, 1):
-            one, other = other, one
-        parent[other], size[one] = one, joined
-        ends.setdefault(edge.one, []).append(edge)
-        ends.setdefault(edge.other, []).append(edge)
-    found, seen = [], set[Hashable]()
-    for block, joints in ends.items():
-        if len(joints) == 1 and block not in seen:
-            found.append(_walked(block, ends))
-            seen.add(found[-1].blocks[-1])
-    return sorted(found, key=lambda chain: -chain.weight)
 
 
 def _walked(block: Hashable, ends: dict[Hashable, list[Edge]]) -> Chain:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -187,4 +188,63 @@ def test_threads_never_see_each_others_pages() -> None:
         thread.join()
     assert not wrong
     assert arena.free == 40
+    arena.check()
+
+
+class Interrupted:
+    """An arena's lock; something happens just before it is taken, or just after."""
+
+    def __init__(self, arena: Arena, before: Callable[[], object] = int, after: Callable[[], object] = int) -> None:
+        self._lock, self._before, self._after = arena._lock, before, after
+
+    def __enter__(self) -> None:
+        before, self._before = self._before, int
+        before()
+        self._lock.acquire()
+        after, self._after = self._after, int
+        after()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_a_list_that_is_moved_while_it_is_to_be_compacted_keeps_its_bytes() -> None:
+    arena = Arena(16, (2, 4))
+    others = [arena.store(np.full((2, 4), n, np.float16)) for n in range(8)]
+    apart = arena.store(np.full((2, 8), 50, np.float16))
+    arena.move(apart, 1, 12)
+    there = others[3], 0
+    vars(arena)["_lock"] = Interrupted(arena, before=lambda: arena.move(apart, 0, others[3].pages[0], there))
+    moved = arena.compact(apart)
+    assert fragmentation([moved]) == 0.0
+    assert (arena.gather(moved) == 50).all()
+    assert (arena.gather(others[3]) == 3).all()
+    arena.check()
+
+
+def test_a_lease_that_was_given_up_ends_even_when_its_garbage_is_collected_under_the_lock() -> None:
+    arena = Arena(8, (2, 4))
+    page_list = arena.store(np.ones((2, 4), np.float16))
+
+    def reading() -> Iterator[None]:
+        with arena.lease(page_list):
+            yield
+
+    reader = reading()
+    next(reader)
+    kept = [reader]
+    del reader
+    vars(arena)["_lock"] = Interrupted(arena, after=kept.clear)  # what a collection would do at any allocation
+    worker = threading.Thread(target=arena.release, args=(page_list,), daemon=True)
+    worker.start()
+    worker.join(60.0)
+    assert not worker.is_alive()
+    assert not kept
+    assert arena.free == 8
     arena.check()
