@@ -222,6 +222,53 @@ def test_a_new_view_moves_only_what_is_new(api: FakeApi, open_page: OpenPage) ->
     expect(page.locator("#graph .together .hint")).to_have_text("1 appeared · 3 living · 1 faded")
 
 
+def test_another_order_of_the_same_keys_and_edges_moves_nothing(api: FakeApi, open_page: OpenPage) -> None:
+    now(api)
+    page = open_page(api.origin)
+    ready(page)
+    drawn(page)
+    places = sorted(page.evaluate(PLACES))
+    first = page.locator("#graph .node").first.get_attribute("data-key")
+
+    def turned(query: Query) -> Any:
+        said = hot_graph.graph(query)
+        last = len(said["nodes"]) - 1
+        said["nodes"].reverse()
+        said["edges"] = [
+            {"source": last - one["source"], "target": last - one["target"], "weight": one["weight"]}
+            for one in reversed(said["edges"])
+        ]
+        return said
+
+    api.answers["graph"] = turned
+    for watcher in list(api.watchers):
+        watcher.put('event: graph\ndata: {"views": 2}\n\n')
+    expect(page.locator("#graph .node").last).to_have_attribute("data-key", str(first))
+    drawn(page)
+    assert sorted(page.evaluate(PLACES)) == places
+
+
+def test_a_key_that_goes_while_it_is_chosen_leaves_nothing_behind(api: FakeApi, open_page: OpenPage) -> None:
+    now(api)
+    page = open_page(api.origin)
+    ready(page)
+    drawn(page)
+    node(page, 3).focus()
+    page.keyboard.press("Enter")
+    expect(details(page)).to_contain_text(hot_graph.key(3))
+    api.answers["graph"] = lambda _: hot_graph.nothing()
+    for watcher in list(api.watchers):
+        watcher.put('event: graph\ndata: {"views": 2}\n\n')
+    expect(page.locator("#graph .how")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("ArrowLeft")
+    del api.answers["graph"]
+    for watcher in list(api.watchers):
+        watcher.put('event: graph\ndata: {"views": 2}\n\n')
+    expect(node(page, 3)).to_have_attribute("aria-pressed", "true")
+    expect(details(page)).to_contain_text(hot_graph.key(3))
+
+
 def test_one_process_of_several(api: FakeApi, open_page: OpenPage) -> None:
     page = open_page(api.origin + NIGHT)
     ready(page)

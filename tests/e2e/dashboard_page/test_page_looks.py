@@ -66,6 +66,19 @@ def test_every_colour_is_said_once_for_both_themes() -> None:
     assert others == []
 
 
+def test_an_old_browser_has_each_light_colour() -> None:
+    tokens, plain = ((PAGE / name).read_text(encoding="utf-8") for name in ("tokens.css", "plain.css"))
+    assert "@supports not (color: light-dark(" in plain
+    said = dict(re.findall(r"(--[\w-]+): (.+);", tokens))
+    meant = {name: value for name, value in said.items() if "light-dark" in value}
+    nested = r"(?:[^(),]|\([^()]*\))+"
+    for name, value in meant.items():
+        meant[name] = re.sub(rf"light-dark\(({nested}), {nested}\)", r"\1", value)
+    assert dict(re.findall(r"(--[\w-]+): (.+);", plain)) == meant
+    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    assert html.index("tokens.css") < html.index("plain.css")
+
+
 def test_the_page_is_small_and_whole() -> None:
     files = [path for path in PAGE.rglob("*") if path.is_file()]
     assert sum(len(gzip.compress(path.read_bytes())) for path in files) < 76 * 1024

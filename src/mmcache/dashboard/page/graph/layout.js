@@ -25,6 +25,7 @@ export class Layout {
     this.places = [];
     /** @type {Edge[]} */
     this.edges = [];
+    this.joined = "";
     this.heat = 0;
   }
 
@@ -60,9 +61,11 @@ export class Layout {
       return { ...node, x: centre.x + Math.cos(turn) * far, y: centre.y + Math.sin(turn) * far, dx: 0, dy: 0 };
     });
     for (const place of this.places) this.inside(place);
-    const known = JSON.stringify(this.edges.map((e) => [e.source, e.target]));
-    const moved = fresh > 0 || nodes.length !== old.size || known !== JSON.stringify(edges.map((e) => [e.source, e.target]));
+    // Which keys are joined, whatever their order: that changes with each view, and moves nothing.
+    const joined = edges.map((edge) => `${nodes[edge.source].key}>${nodes[edge.target].key}`).sort().join();
+    const moved = fresh > 0 || nodes.length !== old.size || joined !== this.joined;
     this.edges = edges;
+    this.joined = joined;
     const most = Math.min(this.width, this.height) / 6;
     if (moved) this.heat = Math.max(this.heat, most * (fresh === nodes.length ? 1 : 0.04 + (0.6 * fresh) / nodes.length));
   }
