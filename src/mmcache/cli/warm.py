@@ -62,6 +62,8 @@ def warm(
     for path in video:
         if not path.is_file():  # before models are loaded, and a mistyped name makes a cache
             raise InvalidInputError(f"there is no video file {path}")
+    if timeline is not None:
+        _writable(timeline, single=len(video) == 1)
     make = None if encoders is None else _imported(encoders)
     found: list[tuple[Path, Warmed]] = []
     failed: list[tuple[Path, str]] = []
@@ -125,6 +127,16 @@ def _default(cache: Cache, options: Any, asr_model: str | None) -> Encoders:
         if options.frames:
             complain(f"frames are not encoded: {error}; give yours with --encoders, or say --no-frames")
         return found
+
+
+def _writable(target: Path, *, single: bool) -> None:
+    """Before an hour's work ends at a folder that is not there. Raises `SettingsError`."""
+    if single and target.is_dir():
+        raise SettingsError(f"--timeline {target} is a folder; of one video it is a file")
+    if single and not target.parent.is_dir():
+        raise SettingsError(f"--timeline {target}: there is no folder {target.parent}")
+    if not single and target.exists() and not target.is_dir():
+        raise SettingsError(f"--timeline {target} is a file; of several videos it is a folder")
 
 
 def _write(target: Path, found: list[tuple[Path, Warmed]], *, single: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.keys.containers import opened
 from mmcache.keys.content import Content, digest_of, encoded_bytes
 from mmcache.keys.framing import framed
 from mmcache.keys.memo import Encoded
@@ -143,7 +144,7 @@ def _decode_av(raw: bytes, options: ContentOptions) -> Mono:
     except ImportError as error:
         raise InvalidInputError("soundfile cannot decode this audio; PyAV may: pip install 'mmcache[media]'") from error
     try:
-        with av.open(io.BytesIO(raw)) as container:
+        with opened(io.BytesIO(raw), options.max_pixels) as container:
             if not container.streams.audio:
                 raise InvalidInputError("the file has no audio stream")
             context = container.streams.audio[0].codec_context

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from mmcache.keys.containers import opened
 from mmcache.keys.content import Content, digest_of, encoded_bytes
 from mmcache.keys.framing import DIGEST_BYTES, framed
 from mmcache.keys.image import digest_of_picture, identify_image, pillow_version
@@ -109,7 +110,7 @@ def _sampled(raw: bytes, options: ContentOptions) -> Iterator[Image]:
 
     taken, due = 0, 0.0
     try:
-        with av.open(io.BytesIO(raw)) as container:
+        with opened(io.BytesIO(raw), options.max_pixels) as container:
             if not container.streams.video:
                 raise InvalidInputError("the file has no video stream")
             context = container.streams.video[0].codec_context

@@ -64,6 +64,32 @@ def test_a_file_of_which_something_is_missing_is_a_no(
     assert json.loads(capsys.readouterr().out)[0]["complete"] is False
 
 
+def test_a_timeline_that_cannot_be_written_is_said_before_the_work(
+    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["warm", *PLAIN, "--root", str(tmp_path / "c"), "--video", str(video)]
+    (tmp_path / "t.json").write_text("")
+    for more, says in (
+        (["--timeline", str(tmp_path)], "is a folder"),
+        (["--timeline", str(tmp_path / "no" / "t.json")], "no folder"),
+        ([str(video), "--timeline", str(tmp_path / "t.json")], "is a file"),
+    ):
+        assert run([*words, *more]) == 3
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(("module", "option"), [("rapidocr_onnxruntime", "--ocr"), ("faster_whisper", "--asr")])
+def test_what_is_not_installed_is_named(
+    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    module: str, option: str,
+) -> None:  # fmt: skip
+    for place in ("ocr", "speech"):
+        monkeypatch.setattr(f"mmcache.prefetch.media.{place}.find_spec", lambda name: None)
+    assert run(["warm", "--video", str(video), option, "--root", str(tmp_path / "c")]) == 3
+    assert "pip install 'mmcache[warm]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -180,16 +180,51 @@ def test_what_is_no_video(tmp_path: Path, data: bytes) -> None:
         frame_at(tmp_path, 0)
 
 
-def test_a_playlist_leads_to_no_other_file(tmp_path: Path) -> None:
+LISTS = {
+    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:1.0,\na.ts\n#EXT-X-ENDLIST\n",
+    "ffconcat": "ffconcat version 1.0\nfile a.ts\n",
+    "sdp": "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=video 45454 RTP/AVP 96\r\n"
+    "a=rtpmap:96 H264/90000\r\n",
+    "text": "hello\n" * 1000,
+}
+"""What FFmpeg opens, too: other files, a port where it waits for packets, a picture of a terminal."""
+
+
+@pytest.mark.parametrize("ending", ["mp4", "m3u8", "txt", "sdp"])
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_playlist_leads_to_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str
+) -> None:
     film(tmp_path / "a.ts", slides(), steady(1000), None)
-    (tmp_path / "list.m3u8").write_text(
-        f"#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:1.0,\nfile://{tmp_path / 'a.ts'}\n#EXT-X-ENDLIST\n"
-    )
-    with pytest.raises(InvalidInputError):
-        facts(tmp_path / "list.m3u8")
-    (tmp_path / "list.txt").write_text(f"ffconcat version 1.0\nfile {tmp_path / 'a.ts'}\n")
-    with pytest.raises(InvalidInputError):
-        facts(tmp_path / "list.txt")
+    monkeypatch.chdir(tmp_path)  # where the names in it would be found
+    path = tmp_path / f"list.{ending}"
+    path.write_text(LISTS[kind])
+    with pytest.raises(InvalidInputError, match="cannot be opened"):
+        facts(path)
+    for modality in ("video", "audio"):
+        with pytest.raises(InvalidInputError):
+            identify(path, modality, salt=bytes(32))
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "avi", "ts", "mpg", "flv", "h264"])
+def test_a_kept_frame_is_found_again_by_its_time(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    film(path, slides(), steady(6000), None)
+    found, _, _ = looked(path)
+    assert len(found) == len(SLIDES)
+    for one in found:
+        assert one.make().tobytes() == frame_at(path, one.frame_ms).tobytes()
+
+
+def test_a_frame_is_the_one_that_pyav_decodes(tmp_path: Path) -> None:
+    import av
+
+    path = tmp_path / "a.mp4"
+    film(path, slides(), steady(3000), None)
+    with av.open(str(path)) as container:
+        own = {round(1000 * frame.time): frame.to_image() for frame in container.decode(video=0)}
+    for one in looked(path)[0]:
+        assert one.make().tobytes() == own[one.frame_ms].tobytes()
 
 
 def test_frames_that_are_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from mmcache.lab.film import cut_short, film, steady
 from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.prefetch.media import Encoders, Uses, WarmOptions, frame_at, sound_of, warm_video
 from mmcache.prefetch.media.journal import FOLDER
+from mmcache.prefetch.media.scenes import SceneOptions
 
 LINES = [(0, ("Alpha",)), (2000, ("Alpha", "and Beta")), (4000, ("Gamma",))]
 TONES = [(1.0, 1.5, 440), (3.0, 3.75, 660)]
@@ -205,13 +206,57 @@ def test_a_model_that_fails_costs_its_own_tasks_alone(video: Path, tmp_path: Pat
         assert (again.failed, len(again.timeline.regions)) == (0, 4)
 
 
-def test_a_listener_that_fails_leaves_the_rest(video: Path) -> None:
-    with Cache() as cache:
+def test_a_listener_that_fails_leaves_the_rest_and_is_asked_again(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmcache.prefetch.media.sound.WINDOW", 40_000)  # 2.5 s: three of them
+    with Cache(tmp_path) as cache:
         models = Counted(cache)
-        models.fails = {"listen": lambda _: True}
+        models.fails = {"listen": lambda count: count == 2}
         warmed = warm_video(cache, video, models.encoders)
-    assert (len(warmed.timeline.speech), len(warmed.timeline.regions)) == (0, 4)
-    assert [fault.where for fault in warmed.timeline.faults] == ["listen"]
+        assert (len(warmed.timeline.speech), len(warmed.timeline.regions)) == (1, 4)
+        assert [fault.where for fault in warmed.timeline.faults] == ["listen"]
+        models.fails = {}
+        for asked_again in (1, 0):
+            before = models.calls["listen"]
+            warmed = warm_video(cache, video, models.encoders)
+            assert [one.text for one in warmed.timeline.speech] == ["440 Hz", "660 Hz"]
+            assert (models.calls["listen"] - before, warmed.timeline.fault_count) == (asked_again, 0)
+
+
+def test_what_limits_a_warming_is_not_taken_for_all_there_is(video: Path, tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        models = Counted(cache)
+        few = warm_video(cache, video, models.encoders, WarmOptions(most_frames=1, most_seconds=2.0))
+        assert (len(few.timeline.scenes), len(few.timeline.speech)) == (1, 1)
+        rare = WarmOptions(scenes=SceneOptions(changed_share=0.9))
+        assert len(warm_video(cache, video, models.encoders, rare).timeline.scenes) == 1
+        whole = warm_video(cache, video, models.encoders)
+        assert (len(whole.timeline.scenes), len(whole.timeline.speech)) == (3, 2)
+
+
+def test_two_processes_that_warmed_at_once_leave_one_timeline(video: Path, tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        first = warm_video(cache, video, Counted(cache).encoders)
+        (journal,) = (tmp_path / FOLDER).glob("*.jsonl")
+        journal.write_bytes(2 * journal.read_bytes())
+        assert warm_video(cache, video, Counted(cache).encoders).timeline == first.timeline
+
+
+def test_a_file_that_goes_away_is_not_noted_as_read(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: Path, *_: Any) -> Iterator[Any]:
+        raise InvalidInputError(f"cannot read the video file {path}")
+        yield
+
+    with Cache(tmp_path) as cache:
+        with monkeypatch.context() as patch:
+            patch.setattr("mmcache.prefetch.media.sources.stills", gone)
+            assert not warm_video(cache, video, Counted(cache).encoders).timeline.scenes
+        (journal,) = (tmp_path / FOLDER).glob("*.jsonl")
+        assert video.name not in journal.read_text()
+        assert len(warm_video(cache, video, Counted(cache).encoders).timeline.scenes) == 3
 
 
 @pytest.mark.parametrize("name", ["frame", "listen"])

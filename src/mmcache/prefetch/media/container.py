@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mmcache.keys import containers
 from mmcache.model.errors import InvalidInputError
 from mmcache.prefetch.media.task import Faults
 
+MOST_PIXELS = 89_478_485
+"""Largest width × height of a frame, as `ContentOptions` has it."""
 MOST_BROKEN = 10_000
 """Packets that cannot be read, after which the rest of a file is left alone."""
 LEAST_MISSING_MS = 1_000
@@ -27,24 +30,24 @@ class Facts:
     has_audio: bool
 
 
-def _alone(name: str, flags: int, options: object) -> Any:
-    raise InvalidInputError("this file refers to another file, which is not followed")
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """An `av` container. Raises `InvalidInputError` where it cannot be opened or PyAV is missing."""
     try:
         import av
     except ImportError as error:
-        raise InvalidInputError("video files need PyAV: pip install 'mmcache[media]'") from error
+        raise InvalidInputError("video files need PyAV: pip install 'mmcache[warm]'") from error
     try:
         file = path.open("rb")
     except OSError as error:
         raise InvalidInputError(f"cannot read the video file {path}: {error}") from error
     with file:
         try:
-            container = av.open(file, metadata_errors="ignore", io_open=_alone)
+            container = containers.opened(file, MOST_PIXELS)
+        except av.ArgumentError as error:
+            raise InvalidInputError(
+                f"{path.name} cannot be opened as a video: it is of no format that is read here (nor are playlists)"
+            ) from error
         except (av.FFmpegError, ValueError, EOFError, OSError) as error:
             raise InvalidInputError(f"{path.name} cannot be opened as a video: {_said(error)}") from error
         try:

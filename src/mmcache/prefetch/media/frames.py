@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mmcache.model.errors import InvalidInputError
-from mmcache.prefetch.media.container import decoded, opened, origin
+from mmcache.prefetch.media.container import MOST_PIXELS, decoded, opened, origin
 from mmcache.prefetch.media.scenes import HEIGHT, WIDTH, Kept, SceneOptions, Scenes
 from mmcache.prefetch.media.task import Faults
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_PIXELS = 89_478_485
-"""Largest width × height of a frame, as `ContentOptions` has it."""
+
+INDEXED = frozenset({"mov", "matroska", "avi"})
+"""Formats with an index of key frames, which are sought in. In others (MPEG streams) a seek lands within a group of
+pictures, or times begin anew, and another frame would come out: they are decoded from the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +96,17 @@ def frame_at(path: Path | str, ms: int) -> Image:
         if not container.streams.video:
             raise InvalidInputError("the file has no video stream")
         stream = container.streams.video[0]
-        if ms > 0 and stream.time_base:
+        if ms > 0 and stream.time_base and INDEXED.intersection(container.format.name.split(",")):
             import av
 
             target = int((origin(container) + ms / 1000) / float(stream.time_base))
-            with suppress(av.FFmpegError, OSError):  # without an index: from the start
+            with suppress(av.FFmpegError, OSError):  # then from the start
                 container.seek(max(0, target), stream=stream, backward=True)
         for now, frame in _timed(container, faults):
             if now > ms:
-                if last is not None:
-                    break
-                return _from_start(path, ms)  # the seek went too far
+                break
             last = frame
-    if last is None:
-        raise InvalidInputError(f"there is no frame at {ms} ms")
-    return upright(last)
+    return _from_start(path, ms) if last is None else upright(last)  # the seek went too far
 
 
 def _from_start(path: Path | str, ms: int) -> Image:

@@ -97,6 +97,10 @@ class Journal:
         """All of `video` or `audio` has been read."""
         self._note({"ended": stream, "facts": facts})
 
+    def unheard(self) -> None:
+        """The sound was not listened to everywhere: what was noted of speech may lie otherwise next time."""
+        self._note({"unheard": True})
+
     def done(self, task: Task, keys: list[Key]) -> None:
         """A task is done, and these blocks hold what came of it."""
         place = {name: value for name, value in asdict(task).items() if value is not None}
@@ -144,6 +148,8 @@ def _take(line: dict[str, Any], noted: Noted) -> None:
     elif "speech" in line:
         start, end = map(int, line["speech"])
         noted.speech.append((start, end))
+    elif "unheard" in line:
+        noted.speech.clear()
     elif "ended" in line:
         noted.ended[str(line["ended"])] = dict(line["facts"])
     else:

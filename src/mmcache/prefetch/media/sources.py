@@ -41,7 +41,7 @@ class Video:
         if (facts := self.noted.ended.get("video")) is not None:
             self.reel = Reel(**{name: int(facts[name]) for name in asdict(Reel())})
             self.faults.take(faults_of(facts), int(facts["fault_count"]))
-            for start, frame in self.noted.scenes:
+            for start, frame in sorted(set(self.noted.scenes)):  # two processes at a time note them twice
                 size = 3 * self.reel.width * self.reel.height
                 yield Still(start, frame, once(partial(frame_at, self.path, frame)), size)
             return
@@ -53,6 +53,7 @@ class Video:
                 yield still
         except InvalidInputError as error:
             self.faults.add("video", self.reel.last_ms, str(error))
+            return  # not noted as read: it is tried again
         self.journal.ended("video", asdict(self.reel) | _told(self.faults))
 
 
@@ -66,11 +67,13 @@ class Audio:
     encoders: Encoders
     most_seconds: float
     faults: Faults = field(default_factory=Faults)
+    _deaf: bool = False
+    """The listener failed somewhere."""
 
     def __iter__(self) -> Iterator[Segment]:
         if (facts := self.noted.ended.get("audio")) is not None:
             self.faults.take(faults_of(facts), int(facts["fault_count"]))
-            for start, end in self.noted.speech:
+            for start, end in sorted(set(self.noted.speech)):
                 yield Segment(start, end, once(partial(sound_of, self.path, start, end)))
             return
         known = set(self.noted.speech)
@@ -81,7 +84,11 @@ class Audio:
                 yield segment
         except InvalidInputError as error:
             self.faults.add("audio", 0, str(error))
-        self.journal.ended("audio", _told(self.faults))
+            return
+        if self._deaf:
+            self.journal.unheard()
+        else:
+            self.journal.ended("audio", _told(self.faults))
 
     def _listen(self, samples: Mono) -> list[tuple[int, int]]:
         whole = 1000 * samples.size // RATE
@@ -93,6 +100,7 @@ class Audio:
         except SettingsError:
             raise
         except Exception as error:  # noqa: BLE001 - a model of the user's; the rest of the file goes on
+            self._deaf = True
             self.faults.add("listen", 0, type(error).__name__)
             return []
 

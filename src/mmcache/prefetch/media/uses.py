@@ -100,6 +100,7 @@ class Uses:
             return
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._path.with_name(f".{FILE}.part")
+        draft.touch(mode=0o600)
         draft.write_text(json.dumps(self._counts), encoding="utf-8")
         draft.replace(self._path)
 

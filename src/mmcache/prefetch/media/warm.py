@@ -133,7 +133,9 @@ class _Run:
     ) -> None:  # fmt: skip
         self._cache, self._path, self._encoders, self._options, self._clock = cache, path, encoders, options, clock
         self._facts = facts(path)
-        name = cache.key(_digest(path), modality="text", signature=Signature("warm-1", encoders.fingerprint().hex()))
+        chosen = f"{options.scenes} {options.most_frames} {options.most_seconds}"  # with others, other frames are kept
+        signature = Signature("warm-2", encoders.fingerprint().hex(), function=chosen)
+        name = cache.key(_digest(path), modality="text", signature=signature)
         self._journal = Journal.under(cache.root, bytes(name))
         self._noted = self._journal.read() if options.resume else Noted()
         self._schedule: Schedule[_Work] = Schedule(options.weights)
