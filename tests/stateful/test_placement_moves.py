@@ -144,7 +144,7 @@ class MovesMachine(RuleBasedStateMachine):
 TestMovesMachine = MovesMachine.TestCase
 TestMovesMachine.settings = settings(
     max_examples=80, stateful_step_count=40, deadline=None, derandomize=True,
-    phases=[phase for phase in Phase if phase is not Phase.explain],  # of a failure: takes minutes, and looks like a hang
+    phases=[phase for phase in Phase if phase is not Phase.explain],  # it takes minutes
 )  # fmt: skip
 
 

@@ -162,6 +162,7 @@ class Mover:
 
     def _plan(self) -> Iterator[int]:
         """Fill the queue, giving after each bit of work how many steps that was. Blocks may come and go meanwhile."""
+        began = self.together.gathers
         for n, (name, page_list) in enumerate(list(self._lists.items())):
             if not self._arena.alive(page_list) and self._lists.get(name) is page_list:
                 self.remove(name)
@@ -188,7 +189,7 @@ class Mover:
                 left += self._lay(chain, fixed)
             yield weight
         self._rest = 1 if self._queue else min(2 * self._rest, LONGEST_REST)
-        self._next_plan = self.together.gathers + self._rest * REPLAN
+        self._next_plan = began + self._rest * REPLAN
 
     def _may_pay(self, edge: Edge) -> bool:
         """Whether bringing the smaller of both blocks to the other would pay."""

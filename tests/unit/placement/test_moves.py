@@ -180,7 +180,9 @@ def test_a_tick_is_bounded_whatever_was_gathered(monkeypatch: pytest.MonkeyPatch
             break
     assert made.plans >= 1
     assert planning > 3  # one plan, over several ticks
-    assert fragmentation([gathered(lists, group) for group in range(0, 2000, 5)]) < 0.3
+    use(made, range(0, 2000, 5))
+    settled(made)
+    assert fragmentation([gathered(lists, group) for group in range(0, 2000, 5)]) < 0.1
     arena.check()
 
 
