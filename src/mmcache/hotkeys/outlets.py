@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import os
@@ -61,6 +62,7 @@ class HotFile:
         self.path = root / FOLDER / f"hot-{os.getpid()}-{secrets.token_hex(4)}.json"
         self._owner, self._closed = os.getpid(), False
         self.failed = 0
+        atexit.register(self.close)
 
     def write(self, view: HotView) -> bool:
         """Replace it; whether that worked. Nothing after `close`."""
@@ -85,8 +87,9 @@ class HotFile:
         return True
 
     def close(self) -> None:
-        """Take it away; a forked child leaves its parent's."""
+        """Take it away, also where a process ends that closed nothing; a forked child leaves its parent's."""
         self._closed = True
+        atexit.unregister(self.close)
         if os.getpid() == self._owner:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)

@@ -84,6 +84,11 @@ class HotView(msgspec.Struct, frozen=True):
     """That making it took."""
 
 
+def whole(text: str) -> str:
+    """Without lone surrogates, which no encoding has."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def encode(view: HotView) -> bytes:
     """As JSON; a lone surrogate, which a name from a file system may hold, as `?`."""
     try:

@@ -18,7 +18,7 @@ from mmcache.hotkeys.heard import Flows, Heard
 from mmcache.hotkeys.outlets import HotFile, HotSender, Instance, sweep
 from mmcache.hotkeys.scores import HotScores
 from mmcache.hotkeys.tracking import Happened, Look, Tracker, refresh
-from mmcache.hotkeys.view import HotView
+from mmcache.hotkeys.view import HotView, whole
 from mmcache.hotkeys.viewing import Expects, Scores, Seen, viewed
 from mmcache.model.errors import SettingsError, TierClosedError
 from mmcache.model.event import Failed
@@ -89,7 +89,7 @@ class HotKeys:
         """Raises `SettingsError`, `UnknownPluginError`."""
         if isinstance(every, bool) or not (isinstance(every, int | float) and 0.1 <= every <= 60.0):
             raise SettingsError(f"every is a number of seconds from 0.1 to 60, not {every!r}")
-        self.lifetimes, self._every, self._service = lifetimes, float(every), str(service)
+        self.lifetimes, self._every, self._service = lifetimes, float(every), whole(str(service))
         self._scores, self._publish, self._threaded = scores, publish, threaded
         self.then = chosen(then)
         """The prefetcher beside it."""

@@ -17,7 +17,6 @@ from mmcache.lab.graph_world import (
     louvain,
     tracked,
 )
-from mmcache.lab.measure import busy, machine
 from mmcache.lab.table import Better, Progress, Result, Row, Table
 from mmcache.model.errors import AssetError
 from mmcache.settings import traces_folder
@@ -93,9 +92,9 @@ class GraphTable(Table):
         return Result(
             self.name, quick, seeds,
             (
-                f"the graph, communities, tracker and view that HotKeys runs: {machine()}",
+                "the graph, communities, tracker and view that HotKeys runs",
                 "traces: Mooncake's conversations (FAST 2025), cache2k's web12, where they are there",
-                *busy(), *missing,
+                *missing,
             ),
             (
                 "worlds: groups of 25 keys, of which some appear, merge and fade at known ticks, and steps that go "

@@ -240,6 +240,23 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     assert list((tmp_path / "hot").iterdir()) == []
 
 
+ENDS = """
+import sys
+from mmcache import Cache
+from mmcache.hotkeys import HotKeys
+
+hot = HotKeys(Cache(sys.argv[1]), threaded=False)
+hot.pump()
+print(*hot._file.path.parent.iterdir())
+"""
+
+
+def test_a_process_that_closes_nothing_leaves_no_file(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS, tmp_path], capture_output=True, text=True, check=True)
+    assert "hot-" in done.stdout
+    assert list((tmp_path / "hot").iterdir()) == []
+
+
 def test_hot_merges_processes_and_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, f"hot-{os.getpid()}.json", encode(view(A, B)))
     cooler = HotKey("a" * 16, 1.0, {}, 1.0, "text", "default", "", 0, None, None, 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -180,6 +181,28 @@ def test_a_name_with_a_lone_surrogate_is_told(tmp_path: Path) -> None:
         ask(cache, "a")
         hot.pump(1000.0)
         assert [view.service for view in published(tmp_path)[0]] == ["shop?"]
+    named = HotView(1.0, "shop", "host-1", [HotKey("a" * 16, 1.0, {"\ud800": 1.0}, tenant="\udcff")])
+    assert decode(encode(named)).keys[0].tenant == "?"
+
+
+class Lowered:
+    """Says at which priority it is asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def score(self, key: Key, heat: float) -> tuple[float, dict[str, float]]:
+        self.seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return heat, {}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has a priority of threads")
+def test_it_looks_at_the_priority_of_those_who_wait_for_its_lock(cache: Cache) -> None:
+    scores = Lowered()
+    with HotKeys(cache, every=0.1, scores=scores):
+        ask(cache, "a")
+        until(lambda: bool(scores.seen), "looked")
+    assert set(scores.seen) == {os.getpriority(os.PRIO_PROCESS, 0)}
 
 
 def test_a_tracers_mark_makes_hot(cache: Cache) -> None:
