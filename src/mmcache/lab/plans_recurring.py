@@ -18,9 +18,10 @@ from mmcache.store import Store
 
 RECURRENCES = 8
 """Sightings before a plan is made; one in `EVERY` lookups is a sighting."""
-EVERY = 32
+EVERY = 31
+"""A prime: of a picture and a text by turns, every 32nd lookup is always the same one of both."""
 MOST_PLANS, MOST_COUNTED, MOST_PARTS = 64, 512, 16
-REVIEW = 4096
+REVIEW = 132 * EVERY
 """Lookups after which plans are reviewed."""
 FADED = 32
 """A plan that answered fewer lookups between two reviews goes."""
