@@ -78,7 +78,7 @@ class Counted:
         if not scale.day + scale.horizons[1] < self.length <= MOST_INTERVALS:
             raise InvalidInputError(
                 f"a history of {self.length} intervals of {step:g} s is too short or too long: it needs more than "
-                f"{scale.day + scale.horizons[1]}, and at most {MOST_INTERVALS}"
+                f"{scale.day + scale.horizons[1]}, and at most {MOST_INTERVALS}; are times in seconds?"
             )
         self.keys = len(uses.text)
         if self.keys * self.length > MOST_CELLS:

@@ -12,6 +12,7 @@ What a key is about is what its first row with it says. Any other column is left
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from mmcache.ttl.life_model import MOST_WIDTH
 
 MOST_USES = 50_000_000
 MOST_KEYS = 2_000_000
+MOST_NUMBERS = 100_000_000
+"""Of all text embeddings: 400 MB."""
 _NUMBERS = {"FLOAT", "DOUBLE", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
-_NUMBERS |= {"DECIMAL"}
+_NUMBERS |= {"DECIMAL", "UBIGINT", "HUGEINT"}
 
 
 def read(path: Path) -> Uses:
@@ -69,7 +72,10 @@ def _read(base: Any, path: Path, columns: dict[str, str]) -> Uses:
     (keys,) = base.execute("SELECT count(*) FROM names").fetchone()
     if keys > MOST_KEYS:
         raise InvalidInputError(f"{path} has {keys} keys, more than {MOST_KEYS}: give a sample of the keys, whole")
-    clock = 'epoch("time")' if columns["time"].startswith(("TIMESTAMP", "DATE")) else '"time"::DOUBLE'
+    dated = columns["time"].startswith(("TIMESTAMP", "DATE"))
+    if not dated and columns["time"].partition("(")[0] not in _NUMBERS:
+        raise InvalidInputError(f"time in {path} is a timestamp, or Unix seconds, not {columns['time']}")
+    clock = 'epoch("time")' if dated else '"time"::DOUBLE'
     found = base.execute(
         f"SELECT n, {clock} AS moment FROM uses JOIN names USING (key) ORDER BY moment, file_row_number"
     ).fetchnumpy()
@@ -97,6 +103,11 @@ def _texts(base: Any, path: Path, columns: dict[str, str], keys: int) -> Floats:
     width = lengths[0][0]
     if len(lengths) > 1 or not 0 < width <= MOST_WIDTH:
         raise InvalidInputError(f"the lists of text in {path} must be of one length, 1 to {MOST_WIDTH}")
+    if keys * width > MOST_NUMBERS:
+        raise InvalidInputError(
+            f"{keys} keys with {width} numbers of text each in {path} are more than {MOST_NUMBERS} numbers: give a "
+            "sample of the keys, whole, or leave text out"
+        )
     place = base.execute("SELECT n FROM texts ORDER BY n").fetchnumpy()["n"]
     flat = base.execute("SELECT unnest(v)::FLOAT AS v FROM (SELECT v FROM texts ORDER BY n)").fetchnumpy()["v"]
     out = np.zeros((keys, width), np.float32)
@@ -116,7 +127,7 @@ def _images(base: Any, path: Path, columns: dict[str, str], keys: int) -> Floats
 
 def _code(value: Any, path: Path) -> int:
     try:
-        code = int(value, 16) if isinstance(value, str) else int(value)
+        code = int(value, 16) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"image in {path} is a 64-bit hash: an integer or 16 hex digits, not {value!r}"

@@ -16,6 +16,7 @@ from tests.unit.learn.test_lifetime import history
 
 from mmcache.cli.app import run
 from mmcache.cli.output import Exit
+from mmcache.learn import lifetime_read
 from mmcache.learn.lifetime_read import read
 from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.ttl.life_file import load
@@ -55,14 +56,42 @@ def test_times_may_be_timestamps_and_hashes_hex(tmp_path: Path) -> None:
         ("key, time, text", "('a', 1, 'words')", "list of numbers"),
         ("key, time, text", "('a', 1, [1.0]), ('b', 1, [1.0, 2.0])", "one length"),
         ("key, time, image", "('a', 1, 'no hash')", "16 hex digits"),
-        ("key, time, image", "('a', 1, 99999999999999999999)", "64 bits"),
+        ("key, time, image", "('a', 1, 99999999999999999999)", "64-bit hash"),
+        ("key, time, image", "('a', 1, 2.5)", "16 hex digits"),
         ("key, time, text", "('a', 1, ['NaN'::FLOAT])", "finite"),
+        ("key, time, text", "('a', 1, [1.0, NULL])", "finite"),
+        ("key, time", "('a', '2026-01-01')", "Unix seconds, not VARCHAR"),
+        ("key, time", "('a', TIME '12:00:00')", "Unix seconds, not TIME"),
     ],
 )
 def test_what_is_no_history_is_told(tmp_path: Path, columns: str, row: str, words: str) -> None:
     path = parquet(tmp_path / "bad.parquet", f"SELECT * FROM (VALUES {row}) AS t({columns})")
     with pytest.raises(InvalidInputError, match=words):
         read(path)
+
+
+def test_texts_that_would_fill_the_memory_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifetime_read, "MOST_NUMBERS", 7)
+    rows = ", ".join(f"('{n}', {n}, [1.0, 2.0])" for n in range(4))
+    path = parquet(tmp_path / "a.parquet", f"SELECT * FROM (VALUES {rows}) AS t(key, time, text)")
+    with pytest.raises(InvalidInputError, match="sample of the keys"):
+        read(path)
+
+
+def test_rows_need_no_order_and_may_repeat(tmp_path: Path) -> None:
+    rows = "('b', 9), ('a', 3), ('b', 1), ('a', 3)"
+    uses = read(parquet(tmp_path / "a.parquet", f"SELECT * FROM (VALUES {rows}) AS t(key, time)"))
+    assert uses.at.tolist() == [1.0, 3.0, 3.0, 9.0]
+    assert uses.key.tolist() == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("times", ["1e12 + 3.6e6 * i", "'infinity'::TIMESTAMP"], ids=["milliseconds", "infinite"])
+def test_times_that_cannot_be_are_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], times: str) -> None:
+    path = parquet(tmp_path / "a.parquet", f"SELECT 'a' AS key, {times} AS time FROM range(9999) t(i)")
+    done = run(["learn", "lifetime", "--history", str(path), "--out", str(tmp_path / "x"), "--json"])
+    assert done not in (Exit.DONE, Exit.NO)
+    assert json.loads(capsys.readouterr().out)["error"] == "InvalidInputError"
+    assert not (tmp_path / "x").exists()
 
 
 def test_files_that_are_none_are_told(tmp_path: Path) -> None:
