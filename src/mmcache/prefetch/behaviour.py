@@ -218,7 +218,7 @@ class BehaviourPrefetch:
                 raised(work)
             if again is not None:
                 with suppress(Exception):  # another's object may say anything of its size
-                    self._remembered.add(key, again)
+                    self._remembered.add(key, again, realm)
             self._planner.visited(Visit(realm, who, key, at), now)
         self._planner.hits(visits - misses)
         if visits:

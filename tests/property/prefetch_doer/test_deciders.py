@@ -251,6 +251,22 @@ def world(seed: int, realms: int, keys: int, visits: int) -> Planner:
     return planner
 
 
+def test_no_realm_pushes_out_the_recipes_of_another() -> None:
+    kept = Remembered(100_000)
+    for number in range(20):
+        assert kept.add(key(1, number), Recipe(1000), "quiet")
+    for number in range(2000):
+        assert kept.add(key(2, number % 1500), Recipe(2000), "loud")
+        assert kept.bytes <= kept.limit_bytes
+    assert all(kept.get(key(1, number)) for number in range(20))
+    for number in range(20):
+        kept.forget(key(1, number))
+    assert set(kept._of) == set(kept._sizes) == {"loud"}
+    assert kept.bytes == kept._sizes["loud"]
+    kept.clear()
+    assert (len(kept._of), len(kept._sizes), kept.bytes) == (0, 0, 0)
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000))
 def test_memory_is_bounded_whatever_is_looked_for(seed: int) -> None:
