@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,13 +77,14 @@ def warm(
             except InvalidInputError as error:
                 failed.append((path, str(error)))
         uses.save()
-    for path, message in failed:
-        complain(f"{path}: {message}")
+    for _, message in failed:
+        complain(message)
     if timeline is not None and found:
         _write(timeline, found, single=len(video) == 1)
     data = [_facts(path, warmed) for path, warmed in found]
     data += [{"file": str(path), "error": message} for path, message in failed]
-    show(folder, data, lambda: _view(found))
+    if found or folder.json:
+        show(folder, data, lambda: _view(found))
     if failed:
         return Exit.FAILED
     whole = all(warmed.timeline.complete and not warmed.timeline.fault_count for _, warmed in found)
@@ -115,18 +117,29 @@ def _default(cache: Cache, options: Any, asr_model: str | None) -> Encoders:
     found = packaged(cache, ocr=options.ocr, asr=options.asr, asr_model=asr_model)
     try:
         from mmcache.lab.models import ImageEncoder, TextEncoder
-
-        pictures, texts = ImageEncoder(), TextEncoder()
-        demo = Encoders(
-            frame=cache.wrap(pictures.encode, modality="image", signature=pictures.signature, guard=False),
-            text=cache.wrap(texts.encode, modality="text", signature=texts.signature, guard=False),
-        )
-        pictures.load()
-        return found.filled(demo)
-    except (ImportError, AssetError) as error:
-        if options.frames:
-            complain(f"frames are not encoded: {error}; give yours with --encoders, or say --no-frames")
+    except ImportError as error:
+        return _without_frames(found, options, error)
+    if options.ocr or options.asr:
+        with suppress(AssetError):  # then what is read and heard is stored, and not encoded
+            texts = TextEncoder()
+            texts.load()
+            text = cache.wrap(texts.encode, modality="text", signature=texts.signature, guard=False)
+            found = found.filled(Encoders(text=text))
+    if not options.frames:
         return found
+    try:
+        pictures = ImageEncoder()
+        pictures.load()
+        frame = cache.wrap(pictures.encode, modality="image", signature=pictures.signature, guard=False)
+    except AssetError as error:
+        return _without_frames(found, options, error)
+    return found.filled(Encoders(frame=frame))
+
+
+def _without_frames(found: Encoders, options: Any, error: Exception) -> Encoders:
+    if options.frames:
+        complain(f"frames are not encoded: {error}; give yours with --encoders, or say --no-frames")
+    return found
 
 
 def _writable(target: Path, *, single: bool) -> None:

@@ -64,6 +64,13 @@ def test_a_file_of_which_something_is_missing_is_a_no(
     assert json.loads(capsys.readouterr().out)[0]["complete"] is False
 
 
+def test_of_an_empty_file_nothing_is_shown_but_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "e.mp4").write_bytes(b"")
+    assert run(["warm", *PLAIN, "--root", str(tmp_path / "c"), "--video", str(tmp_path / "e.mp4")]) == 3
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "mmcache: e.mp4 is empty\n")
+
+
 def test_a_timeline_that_cannot_be_written_is_said_before_the_work(
     video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

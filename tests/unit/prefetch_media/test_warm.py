@@ -206,6 +206,18 @@ def test_a_model_that_fails_costs_its_own_tasks_alone(video: Path, tmp_path: Pat
         assert (again.failed, len(again.timeline.regions)) == (0, 4)
 
 
+def test_what_was_read_stays_where_encoding_it_fails(video: Path, tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        models = Counted(cache)
+        models.fails = {"text": lambda _: True}
+        warmed = warm_video(cache, video, models.encoders)
+        assert (len(warmed.timeline.regions), len(warmed.timeline.speech)) == (4, 2)
+        assert {fault.where for fault in warmed.timeline.faults} == {"text"}
+        models.fails = {}
+        again = warm_video(cache, video, models.encoders)
+        assert (again.failed, len(again.timeline.regions)) == (0, 4)
+
+
 def test_a_listener_that_fails_leaves_the_rest_and_is_asked_again(
     video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

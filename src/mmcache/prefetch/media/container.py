@@ -42,6 +42,8 @@ def opened(path: Path) -> Iterator[Any]:
     except OSError as error:
         raise InvalidInputError(f"cannot read the video file {path}: {error}") from error
     with file:
+        if not file.peek(1):
+            raise InvalidInputError(f"{path.name} is empty")
         try:
             container = containers.opened(file, MOST_PIXELS)
         except av.ArgumentError as error:

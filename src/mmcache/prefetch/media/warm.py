@@ -250,6 +250,8 @@ class _Run:
             self._failed += 1
             known = isinstance(error, MMCacheError)
             self._faults.add(step or task.kind, task.at_ms, str(error) if known else type(error).__name__)
+            if step == "text":  # what was read or heard is known all the same
+                self._tell(work, values)
             return
         self._done[task.kind] += 1
         self._schedule.took(task.kind, work.size, work.seconds + self._clock() - began)
