@@ -137,14 +137,15 @@ class LifetimeWatch:
 
     def adopt(self, model: LifeModel | str | os.PathLike[str]) -> None:
         """Go on with a new model, also where it had stopped. Uses are counted anew, since another model mostly counts
-        by other groups. Raises as `ttl.life_file.load`, and `SettingsError` after `close`."""
+        by other groups; what days may differ by stays at most as it was. Raises as `ttl.life_file.load`, and
+        `SettingsError` after `close`."""
         found = model if isinstance(model, LifeModel) else load(model)
         with self._lock:
             if self._stop.is_set():
                 raise SettingsError("this watch is closed: open another")
             if self._stopped:
                 self._heard = Heard(self._cache)
-            self._model, self._stopped = found, ""
+            self._model, self._stopped = found.after(self._model), ""
             self._outlooks.replace({})
             self._begin()
             self._launch()

@@ -115,10 +115,11 @@ def learned_again(counted: Counted, cut: int, recipe: Recipe, model: LifeModel, 
     """A model from what is known at `cut`, begun from the one before."""
     known = cut - counted.scale.horizons[1] + 1
     first = max(counted.scale.day, known - CALIBRATED - LEARNED_AGAIN)
-    return fit(
+    found = fit(
         counted, range(first, known - CALIBRATED), range(known - CALIBRATED, known), recipe,
         like=range(max(counted.scale.day, cut - RECENT), cut + 1), seed=seed, start=model,
     )  # fmt: skip
+    return replace(found, model=found.model.after(model))
 
 
 def as_today(grouped: Grouped, cut: int, inputs: LifeInputs) -> tuple[Floats, Labels]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,12 @@ class LifeModel:
     def width(self) -> int:
         """Of the text embeddings that it takes."""
         return int(self.text_groups.shape[-1])
+
+    def after(self, before: LifeModel) -> LifeModel:
+        """The same, with no tolerance above that of the model `before` it: what was learned from a history in which the
+        world changed takes changes for what is usual."""
+        least = {name: min(nats, before.tolerances.get(name, nats)) for name, nats in self.tolerances.items()}
+        return replace(self, tolerances=least)
 
     def about(self, text: Floats, image: Floats) -> Floats:
         """float32 [n, ABOUT]: all that is needed of what a key is about, whatever it was used like."""
