@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mmcache import Cache
+from mmcache.keys.region import Region
+from mmcache.model.key import Key
 from mmcache.repeat import MOST_PARTS, Repeat, held_bytes
+from mmcache.visits import Again
 
 MIB = 1 << 20
 
@@ -81,3 +87,54 @@ def test_it_never_outlives_the_caches_own_lifetime(own: float | None, longest: f
         deadline = cache.answers.resident(encode.key("t")).deadline
         assert deadline is not None
         assert deadline <= cache.clock.monotonic() + longest
+
+
+class Told:
+    """A prefetcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Key, Again | None]] = []
+
+    def start(self, cache: Cache) -> None: ...
+
+    def visited(self, key: Key, again: Again | None = None) -> None:
+        self.seen.append((key, again))
+
+    def close(self) -> None: ...
+
+
+WAYS: dict[str, Callable[[Any, Any], object]] = {
+    "call": lambda encode, picture: encode(picture, 2, scale=[3.0]),
+    "region": lambda encode, picture: encode.region(picture, Region.whole(16, 16).crop((0, 0, 8, 8)), 2),
+    "tiles": lambda encode, picture: encode.tiles(picture, tile=8),
+    "batch": lambda encode, picture: encode.batch([picture, picture.rotate(90)], scale=[1.0, 2.0]),
+    "async": lambda encode, picture: asyncio.run(encode.a(picture)),
+    "tenant": lambda encode, picture: encode.options(tenant="other")(picture),
+    "namespace": lambda encode, picture: encode.options(namespace="other")(picture, 5),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_done_over_is_what_was_there_under_the_same_key(way: str) -> None:
+    told = Told()
+
+    def model(picture: Any, factor: int = 1, scale: Any = ()) -> Any:
+        return np.asarray(picture, np.float32).mean(axis=(0, 1)) * factor * (sum(scale) or 1.0)
+
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 3), np.uint8)
+    with Cache(prefetch=told) as cache:
+        encode = cache.wrap(model, modality="image", signature="1", guard=False)
+        WAYS[way](encode, Image.fromarray(pixels))
+        seen = [(key, again) for key, again in told.seen if again is not None]
+        assert seen
+        before = {key: cache.peek(key) for key, _ in seen}
+        assert all(value is not None for value in before.values())
+        cache.invalidate(list(before))
+        for number, (key, again) in enumerate(seen):
+            if key in [other for other, _ in seen[:number]]:
+                continue
+            assert cache.peek(key) is None
+            assert again is not None
+            assert again(None) > 0
+            assert np.array_equal(cache.peek(key), before[key])
+        assert len(told.seen) == len(seen)  # doing it over is no visit
