@@ -81,7 +81,7 @@ class LSTMTrainer:
         However many ended, it trains once: behind a busy cache it learns from less, and takes no more of the machine.
         """
         before = self._steps
-        while self._uses:
+        for _ in range(len(self._uses)):  # others append meanwhile: theirs are for the next call, which may be the last
             key, now = self._uses.popleft()
             for _ in self._history.use(key, now):
                 self._step_ended()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -11,13 +12,14 @@ from tests.unit.telemetry.test_spans_forks import in_child
 
 import mmcache.learn.forecasting as forecasting
 from mmcache.cache import Cache
-from mmcache.learn import Forecast, forecast
+from mmcache.learn import Forecast, LSTMTrainer, forecast
 from mmcache.model.errors import SettingsError
-from mmcache.model.event import Failed
+from mmcache.model.event import Evicted, Failed
+from mmcache.model.key import Key
 from mmcache.policies.forecast import SEQUENCE
 from mmcache.policies.freshness import HeatFreshness
 from mmcache.settings import Tenant
-from mmcache.testing import FakeClock
+from mmcache.testing import FakeClock, make_key
 
 torch = pytest.importorskip("torch", reason="the forecast is trained by torch: pip install 'mmcache[learn]'")
 
@@ -73,6 +75,60 @@ def test_what_can_be_learned_reaches_the_policy_and_goes_with_the_watcher() -> N
         whys = [policy.explain(key, clock.monotonic()) for key in held]
         assert all(why["forecast"] == why["uses"] for why in whys)
         assert policy.history is None
+
+
+def served(*, foreseen: bool) -> tuple[int, list[Evicted], str]:
+    """Hits in the later half of requests of which much comes once, who was pushed out for whom, how it stands."""
+    clock, hits, gone = FakeClock(), 0, list[Evicted]()
+    with opened(clock, 20 * SEQUENCE) as cache, cache.events.feed(4096) as feed:
+        watcher = Forecast(cache) if foreseen else None
+        cache._store.memory.settings = type(cache._store.memory.settings)(limit_bytes=12_000, largest_share=1.0)
+        for step in range(160):
+            uses = [*range(4), *(1000 + step * 10 + n for n in range(4) for _ in range(4))]
+            random.Random(step).shuffle(uses)
+            for n in uses:
+                key = cache.key(f"text {n}", modality="text", signature="encoder-1")
+                hits += step >= 80 and cache.answers.resident(key).frame is not None
+                used(cache, clock, [n])
+            gone += [event for event in feed.drain() if isinstance(event, Evicted)]
+            if watcher is not None:
+                watcher.pump()
+        return hits, gone, "" if watcher is None else watcher.status().state
+
+
+@pytest.mark.slow
+def test_a_real_cache_chooses_other_victims_by_it_and_hits_no_less() -> None:
+    (plain, gone, _), (foreseen, others, state) = served(foreseen=False), served(foreseen=True)
+    assert state == "trusted"
+    assert [event.key for event in others] != [event.key for event in gone]
+    assert foreseen >= plain > 0
+
+
+def test_uses_that_keep_coming_hold_nobody_up() -> None:
+    policy = HeatFreshness(events=80, seconds=1e6)
+    trainer = LSTMTrainer(policy)
+    heard, told = [0], trainer.duel.use
+
+    def busy(key: Key, now: float, blocks: int) -> None:
+        heard[0] += 1
+        assert heard[0] <= 5, "more than waited when it began"
+        trainer._uses.append((key, now))
+        told(key, now, blocks)
+
+    trainer.duel.use = busy  # type: ignore[method-assign]
+    trainer._uses.extend((make_key(n), float(n)) for n in range(5))
+    trainer.step()
+    assert (heard[0], len(trainer._uses)) == (5, 5)
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with Cache(memory="1MiB", policy="heat-freshness") as cache:
+        with pytest.raises(SettingsError, match=r"pip install 'mmcache\[learn\]'"):
+            forecast(cache)
+        policy = cache._store.keeping.policy
+        assert isinstance(policy, HeatFreshness)
+        assert policy.history is None, "nothing waits for nobody"
 
 
 def test_it_stops_by_itself_where_it_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
