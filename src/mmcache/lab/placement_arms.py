@@ -32,7 +32,7 @@ class Arm:
     cuts: list[int] = field(default_factory=list)
     """Runs of each request."""
     ticks: list[float] = field(default_factory=list)
-    """Seconds."""
+    """Seconds of CPU time."""
     copied: int = 0
 
     def pages(self, request: Request) -> list[int]:
@@ -48,9 +48,9 @@ class Arm:
             if self.mover is not None:
                 self.mover.used(request.blocks)
                 if number % EVERY == EVERY - 1:
-                    start = time.perf_counter()
+                    start = time.thread_time()
                     self.copied += self.mover.tick(PAGES).copied
-                    self.ticks.append(time.perf_counter() - start)
+                    self.ticks.append(time.thread_time() - start)
 
     def whole(self, corpus: Corpus) -> bool:
         """Whether every block still says what it said."""
@@ -103,7 +103,7 @@ def churned(corpus: Corpus, seed: int) -> Arm:
 
 
 def measured_price(corpus: Corpus) -> Price:
-    """What a seam costs a gather, and a move a page, on this machine: medians, seconds."""
+    """What a seam costs a gather, and a move a page, on this machine: medians, seconds of CPU time."""
     arena = Arena(4096, PAGE)  # larger than the caches
     lists = [arena.store(np.zeros(PAGE, np.float16)) for _ in range(4096)]
     random, count = np.random.default_rng(0), 20
@@ -128,6 +128,11 @@ def measured_price(corpus: Corpus) -> Price:
     def move() -> None:
         spare.move(moving, 0, next(targets))
 
-    times = interleave({"together": together, "apart": scattered_pages, "move": move}, rounds=15, least_seconds=0.005)
+    times = interleave(
+        {"together": together, "apart": scattered_pages, "move": move},
+        rounds=31,
+        least_seconds=0.01,
+        clock=time.thread_time,
+    )
     seam = (times["apart"].median - times["together"].median) / (count - 1)
     return Price(max(seam, 1e-9), times["move"].median)

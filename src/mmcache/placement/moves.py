@@ -115,25 +115,24 @@ class Mover:
         if self._planning is None and not self._queue and self.together.gathers >= self._next_plan:
             self.plans += 1
             self._planning = self._plan()
-        if self._planning is not None and not self._planned(self._planning):
-            return Ticked(left=max(1, len(self._queue)))
+        if self._planning is not None:
+            self._go_on(self._planning)
         copied = kept = 0
         while self._queue and copied + 2 <= max(2, pages):
             done = self._move(self._queue.popleft())
             copied += done or 0
             kept += done == 0
-        return Ticked(copied, kept, len(self._queue))
+        return Ticked(copied, kept, max(len(self._queue), self._planning is not None))
 
-    def _planned(self, planning: Iterator[int]) -> bool:
-        """Go on with a plan; whether it is made."""
+    def _go_on(self, planning: Iterator[int]) -> None:
+        """With a plan. What it queued so far may be moved before the rest is planned: it has taken those places."""
         steps = 0
         while steps < PLANNED:
             step = next(planning, None)
             if step is None:
                 self._planning = None
-                return True
+                return
             steps += step
-        return False
 
     def _move(self, move: _Move) -> int | None:
         """Pages copied; None where it lies there already."""
@@ -182,13 +181,15 @@ class Mover:
                 yield 1
         fixed = self._arena.fixed(self._owner)
         weight = 1 + len(fixed) // STEP
-        left = sorted(found, key=heaviest_first, reverse=True)
+        left, planned = sorted(found, key=heaviest_first, reverse=True), False
         while left:
             chain = left.pop()
             if all(name in self._pages for name in chain.blocks):
+                before = len(self._queue)
                 left += self._lay(chain, fixed)
+                planned |= len(self._queue) > before
             yield weight
-        self._rest = 1 if self._queue else min(2 * self._rest, LONGEST_REST)
+        self._rest = 1 if planned else min(2 * self._rest, LONGEST_REST)
         self._next_plan = began + self._rest * REPLAN
 
     def _may_pay(self, edge: Edge) -> bool:
