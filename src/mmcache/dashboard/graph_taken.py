@@ -75,9 +75,9 @@ def _ours(record: Any) -> bool:
     return bool(name == EVENT_NAME or (not name and named(record.attributes).get("event.name") == EVENT_NAME))
 
 
-def _body(record: Any) -> bytes | str:
+def _body(record: Any) -> bytes:
     if record.body.HasField("string_value"):
-        return str(record.body.string_value)
+        return str(record.body.string_value).encode()
     if record.body.HasField("bytes_value"):
         return bytes(record.body.bytes_value)
     raise ValueError("the body of such a record is a view as JSON, a text")
@@ -87,6 +87,8 @@ def _bounded(view: HotView) -> HotView:
     """Its texts cut, its numbers within bounds. Raises `ValueError` for keys or communities that cannot be named."""
     if any(not digits(one.key, 16) for one in view.keys):
         raise ValueError("a key is 16 hex digits")
+    if len({one.key.lower() for one in view.keys}) < len(view.keys):
+        raise ValueError("a view that names a key twice")
     communities = [_community(one) for one in view.communities]
     if len({one.id for one in communities}) < len(communities):
         raise ValueError("a view that names a community twice")

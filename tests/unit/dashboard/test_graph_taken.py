@@ -14,7 +14,7 @@ from tests.unit.dashboard.store_world import Reply, a_store, call
 
 from mmcache.dashboard.app import Dashboard
 from mmcache.dashboard.graph_taken import MOST_VIEWS, views_of
-from mmcache.hotkeys.view import EVENT_NAME, MOST_BYTES
+from mmcache.hotkeys.view import EVENT_NAME, MOST_BYTES, HotKey
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 ONE = {"service.name": "proxy", "service.instance.id": "web-1"}
@@ -63,12 +63,15 @@ WRONG: dict[str, str | bytes] = {
     "a backward edge that leads nowhere": text(view([key(0)], [(-1, 0, 1.0)])),
     "too many keys": text(view([key(at) for at in range(201)])),
     "a key that is none": json.dumps({"at": 1, "service": "", "instance": "", "keys": [{"key": "<b>", "score": 1}]}),
+    "a key twice": text(view([key(0), key(0)])),
+    "a key in two spellings": text(view([HotKey("ab" * 8, 1.0), HotKey("AB" * 8, 1.0)])),
     "a community of a huge id": text(view([key(0, 2**60)])),
     "a community of no id": text(view([], communities=[community(0)])),
     "a community twice": text(view([], communities=[community(1), community(1)])),
     "a state that is none": text(view([], communities=[community(1, "gone")])),
     "half a character": '{"at": 1, "service": "\\ud800", "instance": "", "keys": []}',
     "too large": " " * (MOST_BYTES + 1),
+    "too many bytes of few characters": text(view([], service="ü" * (MOST_BYTES // 2))),
     "numbers that are none": json.dumps({"at": "x", "service": "", "instance": "", "keys": []}),
     "no text": b"\xff\xfe",
 }
