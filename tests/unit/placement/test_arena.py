@@ -248,3 +248,19 @@ def test_a_lease_that_was_given_up_ends_even_when_its_garbage_is_collected_under
     assert not kept
     assert arena.free == 8
     arena.check()
+
+
+def test_what_was_released_under_a_lease_is_neither_moved_nor_exchanged() -> None:
+    arena = Arena(8, (2, 4))
+    gone, held = (arena.store(np.full((2, 4), n, np.float16)) for n in (1, 2))
+    with arena.lease(gone) as pages:  # which is now all that holds its page
+        arena.release(gone)
+        assert arena.move(gone, 0, 7) == 0
+        assert arena.move(gone, 0, held.pages[0], (held, 0)) == 0
+        assert arena.move(held, 0, int(pages[0]), (gone, 0)) == 0
+        assert arena.move(held, 0, int(pages[0])) == 0
+        arena.store(np.full((12, 4), 3, np.float16))
+        assert (arena.data[pages] == 1).all()
+    assert arena.free == 1
+    assert (arena.gather(held) == 2).all()
+    arena.check()
