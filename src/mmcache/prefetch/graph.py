@@ -160,7 +160,8 @@ class BehaviourGraph(Generic[N]):
         found = self._nodes.pop(node, None)
         if found is not None:
             self._edges -= len(found.out)
-            self._ranking.changed()
+            if found.out:  # or churn of keys that lead nowhere would have all ranked anew, over and over
+                self._ranking.changed()
 
     def candidates(
         self, recent: Sequence[N], now: float, *, hops: int = 3, width: int = 8, most: int = 64

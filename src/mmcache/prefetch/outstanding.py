@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from mmcache.model.key import Key
@@ -96,6 +96,3 @@ class Outstanding:
         for place, (key, one) in enumerate(list(self._held.items())):
             if one.deadline <= now or place < surplus:
                 del self._held[key]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._held)

@@ -21,8 +21,6 @@ class Remembered:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.bytes = 0
-        self.refused = 0
-        """Recipes that were too large."""
         self._held: dict[Key, tuple[Again, int, Hashable]] = {}
         self._of: dict[Hashable, OrderedDict[Key, None]] = {}  # by realm, oldest first
         self._sizes: dict[Hashable, int] = {}
@@ -35,7 +33,6 @@ class Remembered:
         self.forget(key)
         size = max(0, again.size) + OVERHEAD
         if size > self.limit_bytes * LARGEST_SHARE:
-            self.refused += 1
             return False
         self._held[key] = (again, size, realm)
         self._of.setdefault(realm, OrderedDict())[key] = None

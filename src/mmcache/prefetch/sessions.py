@@ -49,7 +49,3 @@ class Sessions(Generic[N]):
     def shed(self) -> None:
         """Forget the one that was quiet for longest."""
         self._sessions.popitem(last=False)
-
-    def end(self, session: Hashable) -> None:
-        """Forget it."""
-        self._sessions.pop(session, None)

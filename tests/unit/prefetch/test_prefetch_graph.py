@@ -49,8 +49,6 @@ def test_a_session_ends_after_a_gap() -> None:
     assert sessions.visit(1, "b", 10.0) == ("a",)
     assert sessions.recent(1, 20.1) == ()
     assert sessions.visit(1, "c", 20.1) == ()
-    sessions.end(1)
-    assert sessions.recent(1, 20.1) == ()
 
 
 def test_the_session_that_was_quiet_for_longest_is_forgotten() -> None:

@@ -16,6 +16,7 @@ from mmcache.model.key import Key
 from mmcache.prefetch import Cancelled
 from mmcache.prefetch.behaviour import BehaviourPrefetch, BehaviourSettings
 from mmcache.prefetch.demand import Demand
+from mmcache.prefetch.planning import MOST_WAITING, Planner, Visit
 from mmcache.prefetch.work import MOST_SESSIONS, Task, Work
 from mmcache.repeat import Repeat
 from mmcache.testing.clock import FakeClock
@@ -195,3 +196,39 @@ def test_who_waits_for_one_block_is_counted_within_bounds() -> None:
     for number in range(10_000):
         work.joins(number % 5000)
     assert len(work.joined) == MOST_SESSIONS
+
+
+def test_a_closed_one_holds_nothing_more() -> None:
+    prefetch = idle()
+    with Cache(prefetch=prefetch) as cache:
+        encode = cache.wrap(lambda array: [1.0], modality="tensor", signature="1", guard=False)
+        encode(np.zeros(10))
+        prefetch.close()
+        encode(np.ones(10))
+        assert all(again is None for _, _, again, _ in prefetch._visits)
+        assert prefetch.status().remembered == 0
+        assert cache.answers._fill.flights.told is None
+
+
+@pytest.mark.slow
+def test_visits_of_new_keys_by_new_sessions_fill_no_memory() -> None:
+    settings = BehaviourSettings(latency_seconds=0.0, misses_a_minute=0.0)
+    planner = Planner(settings, lower=True)
+    for number in range(100_000):
+        now, realm = number / 1000, number // 2 % 3
+        wanted = key(number)
+        planner.heard([Missed(wanted, MissReason.ABSENT)], now)
+        planner.visited(Visit(realm, number // 2, wanted, now), now)
+        if number % 100 == 0:
+            planner.step(now, under_way=0, held=lambda _: False, realm=lambda one: 0)
+    s = planner.settings
+    assert planner.realms.nodes <= s.nodes
+    assert planner.realms.edges <= s.edges
+    assert planner.realms.sessions <= s.sessions
+    assert len(planner.queue) <= s.queue
+    assert len(planner._ahead) <= MOST_WAITING
+    assert len(planner.demand._open) <= 4096
+    assert len(planner.demand._ours) <= 4096
+    assert len(planner.outstanding._last) <= 4096
+    assert len(planner.retries) <= planner.retries.MOST
+    assert len(planner.controller.log) <= planner.controller.settings.log
