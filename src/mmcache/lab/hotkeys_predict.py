@@ -12,12 +12,17 @@ from mmcache.lab.hotkeys_replay import ATTENTION, BEHAVIOUR, FEATURES, HALF_LIVE
 
 Rule = Callable[[Cases], Floats]
 
+
+def _feature(name: str) -> Rule:
+    return lambda cases: cases.features[name]
+
+
 RULES: Mapping[str, Rule] = {
     "all": lambda cases: np.zeros(len(cases.true)),
     "random": lambda cases: np.random.default_rng(0).random(len(cases.true)),
     "frequency": lambda cases: cases.features["total"],
     "window": lambda cases: cases.features["window"],
-    **{f"heat/{half:g}": (lambda cases, name=f"heat/{half:g}": cases.features[name]) for half in HALF_LIVES},
+    **{f"heat/{half:g}": _feature(f"heat/{half:g}") for half in HALF_LIVES},
     "entropy": lambda cases: cases.features["entropy"],
     "entropy, lower is hotter": lambda cases: -cases.features["entropy"],
     "divergence": lambda cases: cases.features["divergence"],

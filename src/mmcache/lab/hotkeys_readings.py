@@ -92,7 +92,8 @@ def _seen(
 def _flat(maps: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """[words, 16, 16] → [words that were seen, 256]: a word without a piece of its own has no map."""
     flat = maps.reshape(len(maps), -1)
-    return flat[flat.sum(axis=1) > 0.5]
+    seen: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = flat[flat.sum(axis=1) > 0.5]
+    return seen
 
 
 def topics(pictures: Sequence[Seen], least: int = 4) -> dict[str, list[int]]:

@@ -99,7 +99,10 @@ def replay(stream: Stream, pictures: Sequence[Seen], share: float = SHARE) -> Ca
         nats = np.array([scores.known(keys[key]) for key in known])
         change = nats - np.array([slow.known(keys[key]) for key in known])
         heat = [_relative(one[known], share) for one in (stream.uses[window], *heats, total)]
-        warm = [hot_score(one[known], *nats.T, weights) for weights in LIVE_SCORES.values() for one in heats]
+        entropies, divergences = nats.T
+        warm = [
+            hot_score(one[known], entropies, divergences, weights) for weights in LIVE_SCORES.values() for one in heats
+        ]
         warm = [one - np.quantile(one, 1 - share) for one in warm]
         oracle = _relative(stream.rates[window + 1][known], share)
         found.append((np.stack([*heat, *nats.T, *change.T, *warm, oracle]), then, ~now, np.full(len(known), window)))

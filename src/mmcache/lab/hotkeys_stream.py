@@ -53,7 +53,7 @@ def draw(
     groups, likely = topics(pictures), np.ones(len(pictures))
     if kind != "trends":
         groups = {name: random.permutation(len(pictures))[: len(of)].tolist() for name, of in groups.items()}
-    base = (1.0 + random.permutation(len(pictures))) ** -ZIPF
+    base: Floats = (1.0 + random.permutation(len(pictures)).astype(np.float64)) ** -ZIPF
     base *= a_window / base.sum()
     extra = _trends(groups, base, windows, random)
     if kind == "planted":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def test_every_way_of_looking_is_told_once(cache: Cache, listener: Listener) -> 
         await cache.a.get_or_compute(a, lambda: 1)
         await cache.a.get(a)
 
-    ways = [
+    ways: list[Callable[[], object]] = [
         lambda: encode("a"), lambda: encode("a"), lambda: encode.batch(["a", "b"]), lambda: cache.get(a),
         lambda: cache.get_or_compute(a, lambda: 1), lambda: cache.get(encode.key("never")),
         lambda: asyncio.run(twins()),
@@ -177,7 +177,7 @@ def test_a_coroutine_is_not_done_over(cache: Cache, listener: Listener) -> None:
     async def encode(text: str) -> Any:
         return length(text)
 
-    asyncio.run(cache.wrap(encode, modality="text", signature="1").a("a"))  # type: ignore[arg-type]
+    asyncio.run(cache.wrap(encode, modality="text", signature="1").a("a"))
     assert [again for _, _, again in listener.seen] == [None]
 
 
