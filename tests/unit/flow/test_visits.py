@@ -161,6 +161,28 @@ def test_a_changed_file_is_stored_as_what_it_is_now(cache: Cache, listener: List
     assert np.array_equal(cache.get(encode.key(path)), [0, 0, 255])
 
 
+@pytest.mark.parametrize("modality", ["tensor", "image"])
+def test_a_buffer_that_is_written_to_meanwhile(cache: Cache, listener: Listener, modality: str) -> None:
+    """As a video's frames are, one after another into one array: what is stored is what its key says."""
+    buffer, write = np.zeros((8, 8, 3), np.uint8), False
+
+    def mean(given: Any) -> Any:
+        if write:
+            buffer[:] = 200  # the caller goes on
+        return np.asarray(given, np.float32).mean(axis=(0, 1))
+
+    encode = cache.wrap(mean, modality=modality, signature="1")
+    black = encode.key(buffer)
+    encode(buffer)
+    again = listener.seen[0][2]
+    assert again is not None
+    cache.invalidate(black)
+    write = True
+    again(None)
+    assert buffer.max() == 200
+    assert np.array_equal(cache.get(black), [0, 0, 0])
+
+
 def test_what_can_be_read_once_is_too_large_to_remember(cache: Cache, listener: Listener, tmp_path: Path) -> None:
     encode = cache.wrap(lambda text, extra: length(text), modality="text", signature="1")
     encode("a", 1)
