@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+for name in ("HAYSTACK_TELEMETRY_ENABLED", "LANGCHAIN_TRACING_V2"):  # frameworks that would send home
+    os.environ[name] = "False"
+
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 

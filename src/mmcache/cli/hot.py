@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
+from mmcache.cli.ending import ended_by_signal
 from mmcache.cli.output import DEFAULT_FOLDER, Exit, Folder, show, size
 from mmcache.model.errors import TierError
 
@@ -204,23 +203,10 @@ def _live(root: Path, top: int, found: Found) -> None:
     from rich.live import Live
 
     console = Console()
-    with _ended_by_signal(), Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as screen:
-        while True:
-            screen.update(drawn(found, console.width), refresh=True)
-            time.sleep(_EVERY)
-            found = look(root, top)
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as ^C does, so that the terminal is left as it was."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
+    with (
+        ended_by_signal() as pause,
+        Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as screen,
+    ):
+        screen.update(drawn(found, console.width), refresh=True)
+        while pause(_EVERY):
+            screen.update(drawn(look(root, top), console.width), refresh=True)

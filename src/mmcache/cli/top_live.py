@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
+from mmcache.cli.ending import ended_by_signal
 from mmcache.cli.top_view import AXES, Look, draw
 from mmcache.model.errors import DashboardError
 
@@ -87,11 +87,11 @@ def live(feed: Feed, look: Look, by: str, interval: float, minutes: float, end: 
     reader = _Reader(feed, by, interval, minutes, end)
     try:
         with (
-            _ended_by_signal(),
+            ended_by_signal() as pause,
             _keyboard() as pressed,
             Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as screen,
         ):
-            while True:
+            while pause(0.0):
                 look.snapshot, look.trouble, look.paused = reader.latest, reader.trouble, reader.paused
                 screen.update(Group(*draw(look, console.width, console.height)), refresh=True)
                 for key in pressed(_DRAW_SECONDS):
@@ -105,21 +105,6 @@ def live(feed: Feed, look: Look, by: str, interval: float, minutes: float, end: 
                         reader.paused = not reader.paused
     finally:
         reader.close()
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as Ctrl-C does, so that the terminal is restored."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

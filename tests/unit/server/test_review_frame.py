@@ -153,7 +153,7 @@ class Pipe:
         return False
 
     def get_write_buffer_size(self) -> int:
-        return self.sizes.pop(0)
+        return self.sizes.pop(0) if self.sizes else 0  # a timer that is left over asks, too
 
     def abort(self) -> None:
         self.aborted = True
