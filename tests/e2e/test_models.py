@@ -112,7 +112,7 @@ def test_every_pinned_package_is_in_the_licence_table() -> None:
     root = Path(__file__).parents[2]
     table = (root / "docs/reference/data-licences.md").read_text()
     pins = re.findall(r"^([\w-]+)==(\S+)", (root / "requirements/demo-assets.txt").read_text(), re.M)
-    assert len(pins) == 12
+    assert len(pins) == 14
     for name, version in pins:
         assert name in table or name.replace("-part2", "") in table
         assert version in table

@@ -20,6 +20,9 @@ FULL = 1.0
 LEFT = 0.85
 """Of the limit, after something went."""
 ROUNDS = 8
+VAIN = 2
+"""Rounds running that free nothing: one may have emptied no row group; after two, somebody reads after all, and to
+delete more would free nothing either."""
 ROLLUP_BYTES = 16
 """Of a row of counts, about."""
 
@@ -56,9 +59,9 @@ def keep(connection: Any, limit: int, slices: Slices) -> Kept:
     if size <= limit * FULL:
         return Kept(size, None)
     connection.execute("CHECKPOINT")  # the log is counted twice until then
-    size = used(connection)
+    size, vain = used(connection), 0
     for _ in range(ROUNDS):
-        if size <= limit * FULL:
+        if size <= limit * FULL or vain == VAIN:
             break
         _rollups(connection, limit)
         trim(connection, limit)
@@ -68,8 +71,7 @@ def keep(connection: Any, limit: int, slices: Slices) -> Kept:
         floor_us = gone
         connection.execute("CHECKPOINT")
         before, size = size, used(connection)
-        if size >= before:  # somebody reads after all: to delete more would free nothing either
-            break
+        vain = vain + 1 if size >= before else 0
     return Kept(size, floor_us)
 
 
