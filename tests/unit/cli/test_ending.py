@@ -15,12 +15,16 @@ def test_a_signal_ends_the_next_pause_even_if_it_comes_in_a_finaliser(number: in
         def __del__(self) -> None:  # where an exception would be swallowed
             signal.raise_signal(number)
 
+    def screen() -> None:
+        with ended_by_signal() as pause:
+            assert pause(0.0)
+            last = Last()
+            del last
+            assert not pause(600.0)
+
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), ended_by_signal() as pause:
-        assert pause(0.0)
-        last = Last()
-        del last
-        assert not pause(600.0)
+    with pytest.raises(KeyboardInterrupt):
+        screen()
     assert signal.getsignal(number) is before
 
 
