@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -20,6 +19,8 @@ pytest.importorskip("duckdb", reason="the dashboard's extra is not installed: pi
 pytest.importorskip("starlette")
 pytest.importorskip("opentelemetry.proto")
 
+from tests.patience import until
+
 from mmcache.cli.companion import companion
 
 pytestmark = pytest.mark.slow
@@ -32,13 +33,6 @@ def answers(page: str) -> bool:
             return bool(json.load(reply)["status"] == "ok")
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return False
-
-
-def until(holds: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end, f"not within a minute: {what}"
-        time.sleep(0.05)
 
 
 def commands(store: Path) -> tuple[list[str], Callable[[dict[str, Any]], list[str]]]:

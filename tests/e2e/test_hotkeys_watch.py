@@ -13,13 +13,13 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE, until
 
-PATIENCE = 60.0
 WATCHED = """
 import sys
 from mmcache import Cache
@@ -53,13 +53,6 @@ def hot(root: Path) -> tuple[int, dict[str, list[dict[str, object]]]]:
     words = [sys.executable, "-m", "mmcache.cli", "hot", "--root", str(root), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.returncode, json.loads(done.stdout)
-
-
-def until(met: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < end, f"never {what}"
-        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmcache.learn.hash_train import UNKNOWN, Paired
+from mmcache.learn.parquet import opened
 from mmcache.model.errors import InvalidInputError, SettingsError
 
 CONCEPT, CATEGORY = "concept", "category"
@@ -51,26 +52,9 @@ def read(path: Path) -> Read:
 
     Raises `SettingsError` where it cannot be read or duckdb is missing, `InvalidInputError` for what it holds.
     """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise SettingsError("reading Parquet needs duckdb: pip install 'mmcache[learn]'") from error
-    if not path.is_file():
-        raise SettingsError(f"no file {path}; --pairs is a Parquet file with a column of features a modality")
-    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    with duckdb.connect(":memory:", config=settings) as base:
-        try:
-            base.read_parquet(_literal(path), file_row_number=True).create_view("pairs")
-            columns = {name: str(kind) for name, kind, *_ in base.execute("DESCRIBE pairs").fetchall()}
-            columns.pop("file_row_number", None)
-            return _read(base, path, columns)
-        except duckdb.Error as error:
-            raise InvalidInputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-
-
-def _literal(path: Path) -> str:
-    """duckdb takes patterns; a name that looks like one means itself here."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
+    wanted = "--pairs is a Parquet file with a column of features a modality"
+    with opened(path, "pairs", wanted) as (base, columns):
+        return _read(base, path, columns)
 
 
 def _read(base: Any, path: Path, columns: dict[str, str]) -> Read:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from mmcache.learn.lifetime_history import Uses
-from mmcache.model.errors import InvalidInputError, SettingsError
+from mmcache.learn.parquet import opened
+from mmcache.model.errors import InvalidInputError
 from mmcache.ttl.life_inputs import Floats, signs, unit
 from mmcache.ttl.life_model import MOST_WIDTH
 
@@ -36,21 +37,9 @@ def read(path: Path) -> Uses:
 
     Raises `SettingsError` where it cannot be read or duckdb is missing, `InvalidInputError` for what it holds.
     """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise SettingsError("reading Parquet needs duckdb: pip install 'mmcache[learn]'") from error
-    if not path.is_file():
-        raise SettingsError(f"no file {path}; --history is a Parquet file with the columns key and time, a row a use")
-    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    with duckdb.connect(":memory:", config=settings) as base:
-        try:
-            literal = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path))
-            base.read_parquet(literal, file_row_number=True).create_view("uses")
-            columns = {name: str(kind) for name, kind, *_ in base.execute("DESCRIBE uses").fetchall()}
-            return _read(base, path, columns)
-        except duckdb.Error as error:
-            raise InvalidInputError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    wanted = "--history is a Parquet file with the columns key and time, a row a use"
+    with opened(path, "uses", wanted) as (base, columns):
+        return _read(base, path, columns)
 
 
 def _read(base: Any, path: Path, columns: dict[str, str]) -> Uses:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.patience import PATIENCE, until
 
 from mmcache import Cache, visit
 from mmcache.lab import data
@@ -25,19 +26,9 @@ from mmcache.niceness import check_nice
 from mmcache.prefetch import Cancelled, cancelled
 from mmcache.prefetch.behaviour import BehaviourPrefetch, BehaviourSettings
 
-PATIENT = 60.0
 EAGER = BehaviourSettings(
     latency_seconds=0.0, misses_a_minute=1.0, computations_per_second=1000.0, stale_seconds=600.0, lookback=1, hops=1
 )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(int(PATIENT * 200)):
-        if condition():
-            return
-        waited.wait(0.005)
-    raise AssertionError("it never happened")
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +77,9 @@ class Shop:
             status = self.prefetch.status()
             return not (status.queued or status.under_way or self.prefetch._visits or status.state != "idle")
 
-        wait_until(still)
+        until(still)
         self.cache.invalidate([self.encode.key(picture) for picture in pictures])
-        wait_until(still)
+        until(still)
 
     def there(self, picture: Path) -> bool:
         return self.cache.peek(self.encode.key(picture)) is not None
@@ -109,12 +100,12 @@ def follow(shop: Shop, pictures: list[Path]) -> None:
             output = shop.encode(picture)
         assert np.array_equal(output, shop.inner(Image.open(picture).convert("RGB")))
         if number + 1 < len(pictures):
-            wait_until(lambda: shop.there(pictures[number + 1]))  # noqa: B023 - asked at once
+            until(lambda: shop.there(pictures[number + 1]))  # noqa: B023 - asked at once
     events = shop.cache.events.recent()
     assert len([event for event in events if isinstance(event, Missed)]) == missed + 1
     assert len([event for event in events if isinstance(event, Prefetched)]) >= len(pictures) - 1
     assert len([one for one in shop.log if one == (False, "begins")]) == 1
-    wait_until(lambda: not shop.prefetch._visits)
+    until(lambda: not shop.prefetch._visits)
     assert shop.prefetch.status().used >= len(pictures) - 1
 
 
@@ -142,7 +133,7 @@ def test_by_its_name(pictures: list[Path]) -> None:
         encode = cache.wrap(thumbnail, modality="image", signature="8x8", guard=False)
         for picture in pictures:
             encode(picture)
-        wait_until(lambda: prefetch.status().visits == len(pictures))
+        until(lambda: prefetch.status().visits == len(pictures))
         assert prefetch.status().edges > 0
 
 
@@ -154,18 +145,18 @@ def test_a_real_request_does_not_wait_for_what_nobody_waits_for(shop: Shop, pict
     def during(speculative: bool) -> None:
         if speculative:  # a model that does not ask whether it should stop
             entered.set()
-            assert release.wait(PATIENT)
+            assert release.wait(PATIENCE)
 
     shop.during = during
     try:
         with visit("new"):
             shop.encode(walk[0])
-        assert entered.wait(PATIENT)
+        assert entered.wait(PATIENCE)
         shop.encode(other)
         shop.log.append((False, "is answered"))
     finally:
         release.set()
-    wait_until(lambda: (True, "ends") in shop.log)
+    until(lambda: (True, "ends") in shop.log)
     real = [(False, "begins"), (False, "ends")]
     assert shop.log[:6] == [*real, (True, "begins"), *real, (False, "is answered")]
 
@@ -178,25 +169,25 @@ def test_what_asks_is_told_to_stop_while_a_real_request_computes(shop: Shop, pic
     def during(speculative: bool) -> None:
         if speculative:
             entered.set()
-            for _ in range(int(PATIENT * 200)):
+            for _ in range(int(PATIENCE * 200)):
                 if cancelled():
                     stopped.set()
                     raise Cancelled
                 stopped.wait(0.005)
         elif entered.is_set():
-            assert stopped.wait(PATIENT)  # it computes until the other has stopped
+            assert stopped.wait(PATIENCE)  # it computes until the other has stopped
 
     shop.during = during
     with visit("new"):
         shop.encode(walk[0])
-    assert entered.wait(PATIENT)
+    assert entered.wait(PATIENCE)
     shop.encode(other)
     assert stopped.is_set()
-    wait_until(lambda: shop.prefetch.status().cancelled == 1)
+    until(lambda: shop.prefetch.status().cancelled == 1)
     assert shop.prefetch.status().failed == 0
     stopped.clear()
     shop.during = lambda speculative: None
-    wait_until(lambda: shop.there(walk[1]))  # begun again when nobody waits
+    until(lambda: shop.there(walk[1]))  # begun again when nobody waits
 
 
 def test_who_asks_for_what_is_under_way_gets_it_and_it_goes_on(shop: Shop, pictures: list[Path]) -> None:
@@ -208,13 +199,13 @@ def test_who_asks_for_what_is_under_way_gets_it_and_it_goes_on(shop: Shop, pictu
     def during(speculative: bool) -> None:
         if speculative and not entered.is_set():
             entered.set()
-            assert release.wait(PATIENT)
+            assert release.wait(PATIENCE)
             told.append(cancelled())
 
     shop.during = during
     with visit("new"):
         shop.encode(walk[0])
-    assert entered.wait(PATIENT)
+    assert entered.wait(PATIENCE)
 
     def ask() -> None:
         with visit("new"):
@@ -223,7 +214,7 @@ def test_who_asks_for_what_is_under_way_gets_it_and_it_goes_on(shop: Shop, pictu
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        wait_until(lambda: any(work.joined for work in shop.prefetch._running.values()))
+        until(lambda: any(work.joined for work in shop.prefetch._running.values()))
         shop.encode(other)  # somebody else needs the machine meanwhile
     finally:
         release.set()
@@ -231,7 +222,7 @@ def test_who_asks_for_what_is_under_way_gets_it_and_it_goes_on(shop: Shop, pictu
     assert told == [False]
     assert np.array_equal(answers[0], thumbnail(Image.open(walk[1])))
     assert len([one for one in shop.log if one == (False, "begins")]) == 2  # of the first page, and of the other
-    wait_until(lambda: shop.prefetch.status().used >= 1)
+    until(lambda: shop.prefetch.status().used >= 1)
     assert shop.prefetch.status().cancelled == 0
 
 
@@ -244,17 +235,17 @@ def test_whoever_joined_one_that_gives_up_computes_it(shop: Shop, pictures: list
     def during(speculative: bool) -> None:
         if speculative and not entered.is_set():
             entered.set()
-            assert release.wait(PATIENT)
+            assert release.wait(PATIENCE)
             raise Cancelled  # it was not asked to, and does all the same
 
     shop.during = during
     with visit("new"):
         shop.encode(walk[0])
-    assert entered.wait(PATIENT)
+    assert entered.wait(PATIENCE)
     asking = threading.Thread(target=lambda: answers.append(shop.encode(walk[1])))
     asking.start()
     try:
-        wait_until(lambda: any(work.joined for work in shop.prefetch._running.values()))
+        until(lambda: any(work.joined for work in shop.prefetch._running.values()))
     finally:
         release.set()
         asking.join()
@@ -276,7 +267,7 @@ def test_speculative_work_gives_way_until_somebody_waits_for_it(shop: Shop, pict
             mine = threading.get_native_id()
             seen.append(os.getpriority(os.PRIO_PROCESS, mine))
             entered.set()
-            for _ in range(int(PATIENT * 200)):
+            for _ in range(int(PATIENCE * 200)):
                 if os.getpriority(os.PRIO_PROCESS, mine) == usual:
                     return
                 raised.wait(0.005)
@@ -285,7 +276,7 @@ def test_speculative_work_gives_way_until_somebody_waits_for_it(shop: Shop, pict
     shop.during = during
     with visit("new"):
         shop.encode(walk[0])
-    assert entered.wait(PATIENT)
+    assert entered.wait(PATIENCE)
     with visit("new"):
         shop.encode(walk[1])
     assert seen == [max(10, usual)]
@@ -308,7 +299,7 @@ def test_its_threads_end_with_it(pictures: list[Path]) -> None:
     assert threads() > before
     shop.cache.close()
     shop.cache.close()
-    wait_until(lambda: threads() <= before)
+    until(lambda: threads() <= before)
     assert shop.prefetch.status().state == "stopped"
     shop.prefetch.visited(shop.encode.key(pictures[0]))  # somebody who had the method
 
@@ -316,5 +307,5 @@ def test_its_threads_end_with_it(pictures: list[Path]) -> None:
 def test_its_threads_end_when_it_is_forgotten(pictures: list[Path]) -> None:
     before = threads()
     gone = weakref.ref(started(pictures[:3]).prefetch)
-    wait_until(lambda: gc.collect() >= 0 and gone() is None)
-    wait_until(lambda: threads() <= before)
+    until(lambda: gc.collect() >= 0 and gone() is None)
+    until(lambda: threads() <= before)

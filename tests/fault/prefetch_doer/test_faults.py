@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from tests.patience import PATIENCE, until
 
 from mmcache import Cache, visit
 from mmcache.cli import main
@@ -26,20 +26,10 @@ from mmcache.prefetch.behaviour import BehaviourPrefetch, BehaviourSettings
 from mmcache.prefetch.status import FOLDER, MOST_BYTES, PrefetchStatus, Publisher, seen, sweep
 from mmcache.testing.clock import FakeClock
 
-PATIENT = 60.0
 PAGES = [f"page {number}" for number in range(5)]
 EAGER = BehaviourSettings(
     latency_seconds=0.0, misses_a_minute=1.0, computations_per_second=1000.0, stale_seconds=600.0, lookback=1, hops=1
 )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(int(PATIENT * 200)):
-        if condition():
-            return
-        waited.wait(0.005)
-    raise AssertionError("it never happened")
 
 
 def vector(text: str) -> Any:
@@ -57,7 +47,7 @@ def learn(cache: Cache, encode: Any, times: int = 3) -> None:
                 encode(page)
     prefetch = cache.prefetcher
     assert isinstance(prefetch, BehaviourPrefetch)
-    wait_until(lambda: not (prefetch._visits or prefetch.status().queued or prefetch.status().under_way))
+    until(lambda: not (prefetch._visits or prefetch.status().queued or prefetch.status().under_way))
     cache.invalidate([encode.key(page) for page in PAGES])
 
 
@@ -151,7 +141,7 @@ def test_a_cache_that_closes_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def model(text: str) -> Any:
         if held[0] and speculative():
             entered.set()
-            assert release.wait(PATIENT)
+            assert release.wait(PATIENCE)
         return vector(text)
 
     encode = cache.wrap(model, modality="text", signature="1", guard=False)
@@ -160,12 +150,12 @@ def test_a_cache_that_closes_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
         held[0] = True
         with visit("new"):
             encode(PAGES[0])
-        assert entered.wait(PATIENT)
+        assert entered.wait(PATIENCE)
         cache.close()
         told = len([event for event in cache.events.recent() if isinstance(event, Prefetched)])
     finally:
         release.set()
-    wait_until(lambda: not any(thread.name == "mmcache-prefetch-work" for thread in threading.enumerate()))
+    until(lambda: not any(thread.name == "mmcache-prefetch-work" for thread in threading.enumerate()))
     assert raised == []
     assert len([event for event in cache.events.recent() if isinstance(event, Prefetched)]) == told
     assert prefetch.status().state == "stopped"
@@ -183,7 +173,7 @@ def test_a_failure_of_its_own_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(prefetch._planner, "visited", broken)
         for page in PAGES:
             assert np.array_equal(encode(page), vector(page))
-        wait_until(lambda: any(isinstance(event, Failed) for event in cache.events.recent()))
+        until(lambda: any(isinstance(event, Failed) for event in cache.events.recent()))
         told = next(event for event in cache.events.recent() if isinstance(event, Failed))
         assert told.where == "prefetch"
         assert "ZeroDivisionError" in told.detail
@@ -201,11 +191,11 @@ def test_a_forked_child_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
         if child == 0:
             code = 1
             try:
-                signal.alarm(int(2 * PATIENT))
+                signal.alarm(int(2 * PATIENCE))
                 with visit("new"):
                     encode(PAGES[0])
-                wait_until(lambda: cache.peek(encode.key(PAGES[1])) is not None)
-                wait_until(lambda: [one.pid for one in seen(tmp_path)].count(os.getpid()) == 1)
+                until(lambda: cache.peek(encode.key(PAGES[1])) is not None)
+                until(lambda: [one.pid for one in seen(tmp_path)].count(os.getpid()) == 1)
                 cache.close()
                 code = 0 if prefetch.status().edges == edges else 2
             finally:
@@ -213,11 +203,11 @@ def test_a_forked_child_goes_on_with_what_was_learnt(tmp_path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         with visit("parent"):
             encode(PAGES[0])
-        wait_until(lambda: [one.pid for one in seen(tmp_path)] == [os.getpid()])
+        until(lambda: [one.pid for one in seen(tmp_path)] == [os.getpid()])
         cache.invalidate([encode.key(page) for page in PAGES])
         with visit("parent"):
             encode(PAGES[2])
-        wait_until(lambda: cache.peek(encode.key(PAGES[3])) is not None)
+        until(lambda: cache.peek(encode.key(PAGES[3])) is not None)
 
 
 PROGRAM = """
@@ -239,11 +229,11 @@ def test_the_status_of_who_was_killed_is_not_shown(tmp_path: Path, capsys: pytes
     try:
         assert process.stdout is not None
         assert process.stdout.readline()
-        wait_until(lambda: len(seen(tmp_path)) == 1)
+        until(lambda: len(seen(tmp_path)) == 1)
         files = list((tmp_path / FOLDER).glob("*.json"))
         assert [path.stat().st_mode & 0o777 for path in files] == [0o600]
         assert (tmp_path / FOLDER).stat().st_mode & 0o777 == 0o700
-        wait_until(lambda: bool(seen(tmp_path)) and seen(tmp_path)[0].status.visits == 1)
+        until(lambda: bool(seen(tmp_path)) and seen(tmp_path)[0].status.visits == 1)
         text = files[0].read_text()
         assert "secret" not in text
         assert "somebody" not in text

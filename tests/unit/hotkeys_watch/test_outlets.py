@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE, until
 
 from mmcache import Cache
 from mmcache.cli.app import run
@@ -22,15 +23,7 @@ from mmcache.hotkeys import HotKeys
 from mmcache.hotkeys.outlets import DEAD_SECONDS, OLD_SECONDS, HotFile, HotSender, as_logs, published, sweep
 from mmcache.hotkeys.view import EVENT_NAME, MOST_BYTES, Community, HotEdge, HotKey, HotView, decode, encode
 
-PATIENCE = 60.0
 HOSTILE = "evil\x1b[2J\u202ename\n"
-
-
-def until(met: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < end, f"never {what}"
-        time.sleep(0.01)
 
 
 def view(*keys: HotKey, at: float = 1000.0, instance: str = "host-1") -> HotView:

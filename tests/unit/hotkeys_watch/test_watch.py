@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE, until
 
 from mmcache import Cache
 from mmcache.hotkeys import HotKeys, HotView
@@ -24,15 +24,6 @@ from mmcache.model.key import Key
 from mmcache.prefetch.behaviour import BehaviourPrefetch
 from mmcache.testing.clock import FakeClock
 from mmcache.visits import visit
-
-PATIENCE = 60.0
-
-
-def until(met: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not met():
-        assert time.monotonic() < end, f"never {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE, until
 
 from mmcache import Cache
 from mmcache.model.event import Missed, MissReason
@@ -21,20 +22,9 @@ from mmcache.prefetch.work import MOST_SESSIONS, Task, Work
 from mmcache.repeat import Repeat
 from mmcache.testing.clock import FakeClock
 
-PATIENT = 60.0
-
 
 def key(number: int) -> Key:
     return Key(bytes(16), number.to_bytes(16, "big"))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(int(PATIENT * 200)):
-        if condition():
-            return
-        waited.wait(0.005)
-    raise AssertionError("it never happened")
 
 
 def idle(**changes: Any) -> BehaviourPrefetch:
@@ -50,7 +40,7 @@ def test_whoever_joined_what_fails_computes_it(error: type[BaseException], async
     def model(text: str) -> Any:
         if threading.current_thread().name == "ahead":
             entered.set()
-            assert release.wait(PATIENT)
+            assert release.wait(PATIENCE)
             raise error
         return text.upper()
 
@@ -63,7 +53,7 @@ def test_whoever_joined_what_fails_computes_it(error: type[BaseException], async
 
         ahead = threading.Thread(target=bring, name="ahead")
         ahead.start()
-        assert entered.wait(PATIENT)
+        assert entered.wait(PATIENCE)
 
         def ask() -> None:
             answers.append(asyncio.run(encode.a("a")) if asynchronous else encode("a"))
@@ -71,7 +61,7 @@ def test_whoever_joined_what_fails_computes_it(error: type[BaseException], async
         asking = threading.Thread(target=ask)
         asking.start()
         try:
-            wait_until(lambda: cache.stats().misses == 1)
+            until(lambda: cache.stats().misses == 1)
             assert cache.answers.computing == 0  # it waits for the one that is ahead
         finally:
             release.set()
