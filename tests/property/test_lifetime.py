@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mmcache.hotkeys.lifetime_counts import KeyCounts
 from mmcache.learn.lifetime_history import Counted, Groups, Uses
+from mmcache.lifespan.inputs import LifeScale, signs, unit
+from mmcache.lifespan.model import Calibration, LifeModel, shapes, windows
 from mmcache.testing import make_key
-from mmcache.ttl.life_inputs import LifeScale, signs, unit
-from mmcache.ttl.life_model import Calibration, LifeModel, shapes, windows
 
 SCALE = LifeScale(interval_seconds=10.0, intervals=6, day=2, horizons=(2, 4), hot_uses=2)
 KEYS = 5

@@ -99,8 +99,8 @@ def learn_lifetime(
     """
     from mmcache.learn.lifetime_judge import learn
     from mmcache.learn.lifetime_read import read
-    from mmcache.ttl.life_file import save
-    from mmcache.ttl.life_inputs import LifeScale
+    from mmcache.lifespan.file import save
+    from mmcache.lifespan.inputs import LifeScale
 
     if not 0 <= seed < 1 << 63:
         raise SettingsError(f"--seed is 0 or more, and below 2^63, not {seed}")

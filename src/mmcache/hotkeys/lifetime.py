@@ -18,12 +18,12 @@ from mmcache.hotkeys.heard import Heard
 from mmcache.hotkeys.lifetime_counts import MOST_KEYS, KeyCounts
 from mmcache.hotkeys.lifetime_drift import NO_DRIFT, Drift, look
 from mmcache.hotkeys.lifetime_tiers import LifetimeTiers, Outlook, Outlooks
+from mmcache.lifespan.file import load
+from mmcache.lifespan.inputs import Floats
+from mmcache.lifespan.model import LifeModel
 from mmcache.model.errors import MMCacheError, SettingsError
 from mmcache.model.event import Drifted, Failed
 from mmcache.model.key import Key
-from mmcache.ttl.life_file import load
-from mmcache.ttl.life_inputs import Floats
-from mmcache.ttl.life_model import LifeModel
 
 if TYPE_CHECKING:
     from mmcache.cache import Cache
@@ -104,7 +104,7 @@ class LifetimeWatch:
         """model: from `mmcache learn lifetime`, or its file. tiers: whose deciders the cache has. preload: bring what
         is surely hot from lower tiers into memory. drift: nats (KL) from which on inputs have drifted, as published
         0.35; None = what the model's own history says, of which one moment in twenty would have been an alarm.
-        Raises as `ttl.life_file.load`, and `SettingsError`."""
+        Raises as `lifespan.file.load`, and `SettingsError`."""
         if not (math.isfinite(period_seconds) and period_seconds > 0):
             raise SettingsError(f"period_seconds is a number of seconds above 0, not {period_seconds!r}")
         if drift is not None and not drift > 0:
@@ -137,7 +137,7 @@ class LifetimeWatch:
 
     def adopt(self, model: LifeModel | str | os.PathLike[str]) -> None:
         """Go on with a new model, also where it had stopped. Uses are counted anew, since another model mostly counts
-        by other groups; what days may differ by stays at most as it was. Raises as `ttl.life_file.load`, and
+        by other groups; what days may differ by stays at most as it was. Raises as `lifespan.file.load`, and
         `SettingsError` after `close`."""
         found = model if isinstance(model, LifeModel) else load(model)
         with self._lock:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.lifespan.inputs import Floats, Integers, heat_of_alike, nearest, series, signs, unit
+from mmcache.lifespan.model import ABOUT, LifeModel, heat_histogram
 from mmcache.model.errors import InvalidInputError
 from mmcache.model.key import Key
-from mmcache.ttl.life_inputs import Floats, Integers, heat_of_alike, nearest, series, signs, unit
-from mmcache.ttl.life_model import ABOUT, LifeModel, heat_histogram
 
 MOST_KEYS = 65_536
 MOST_TENANTS = 64

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mmcache.keys.drift.histogram import divergence
-from mmcache.ttl.life_model import LEAST_COUNTS
+from mmcache.lifespan.model import LEAST_COUNTS
 
 THRESHOLD = 0.35
 """Nats; as published, and where nothing was learned of how far days lie apart."""

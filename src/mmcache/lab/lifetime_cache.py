@@ -11,9 +11,9 @@ from mmcache.cache import Cache
 from mmcache.hotkeys.lifetime import LifetimeWatch
 from mmcache.hotkeys.lifetime_tiers import LifetimeTiers
 from mmcache.learn.lifetime_history import Counted
+from mmcache.lifespan.model import LifeModel
 from mmcache.model.event import Refused, Stored
 from mmcache.testing.clock import FakeClock
-from mmcache.ttl.life_model import LifeModel
 
 BLOCKS = 250
 """About so many fit."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmcache.learn.lifetime_history import Uses
-from mmcache.ttl.life_inputs import signs, unit
+from mmcache.lifespan.inputs import signs, unit
 
 HOUR, DAY = 3600.0, 86_400.0
 START = 1_772_409_600.0

@@ -14,8 +14,8 @@ from mmcache.learn.lifetime_judge import Fitted, Spans, fit, modelled, ruled
 from mmcache.learn.lifetime_rivals import RULES, last_day
 from mmcache.learn.lifetime_tolerance import day_histograms
 from mmcache.learn.lifetime_train import Recipe
-from mmcache.ttl.life_inputs import Floats, LifeInputs
-from mmcache.ttl.life_model import LifeModel
+from mmcache.lifespan.inputs import Floats, LifeInputs
+from mmcache.lifespan.model import LifeModel
 
 RECENT = 28
 """Intervals of which a rule takes its frequencies, and a new model what inputs are like: seven days."""

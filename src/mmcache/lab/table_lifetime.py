@@ -25,10 +25,10 @@ from mmcache.learn.lifetime_history import Counted, Uses
 from mmcache.learn.lifetime_judge import Fitted, Spans, both_f1, logits
 from mmcache.learn.lifetime_scores import Reliability, reliability
 from mmcache.learn.lifetime_train import Recipe
+from mmcache.lifespan.inputs import LifeScale
+from mmcache.lifespan.model import LifeModel
 from mmcache.model.errors import AssetError, InvalidInputError
 from mmcache.settings import traces_folder
-from mmcache.ttl.life_inputs import LifeScale
-from mmcache.ttl.life_model import LifeModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.lifespan.inputs import Floats, Integers, LifeInputs, LifeScale, heat_of_alike, nearest, series
 from mmcache.model.errors import InvalidInputError
-from mmcache.ttl.life_inputs import Floats, Integers, LifeInputs, LifeScale, heat_of_alike, nearest, series
 
 Labels = npt.NDArray[np.bool_]
 NEVER = 1 << 40

@@ -14,9 +14,9 @@ from mmcache.learn.lifetime_rivals import RULES, Rule
 from mmcache.learn.lifetime_scores import best_cuts, calibrated, f1, reliability
 from mmcache.learn.lifetime_tolerance import baseline, tolerances
 from mmcache.learn.lifetime_train import Progress, Recipe, train
+from mmcache.lifespan.inputs import Floats, LifeInputs, LifeScale
+from mmcache.lifespan.model import Calibration, LifeModel
 from mmcache.model.errors import InvalidInputError
-from mmcache.ttl.life_inputs import Floats, LifeInputs, LifeScale
-from mmcache.ttl.life_model import Calibration, LifeModel
 
 TRAIN, VALIDATE = 0.55, 0.2
 """Shares of the time, in this order; the rest is for the judgement."""

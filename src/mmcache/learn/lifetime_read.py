@@ -20,9 +20,9 @@ import numpy as np
 
 from mmcache.learn.lifetime_history import Uses
 from mmcache.learn.parquet import opened
+from mmcache.lifespan.inputs import Floats, signs, unit
+from mmcache.lifespan.model import MOST_WIDTH
 from mmcache.model.errors import InvalidInputError
-from mmcache.ttl.life_inputs import Floats, signs, unit
-from mmcache.ttl.life_model import MOST_WIDTH
 
 MOST_USES = 50_000_000
 MOST_KEYS = 2_000_000

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mmcache.learn.lifetime_history import Examples
 from mmcache.learn.lifetime_scores import Wide
-from mmcache.ttl.life_inputs import OWN, LifeInputs, LifeScale
+from mmcache.lifespan.inputs import OWN, LifeInputs, LifeScale
 
 HALF_LIVES = (0.5, 1, 2, 4, 8, 16, 32)
 """Days of a scale that a decaying sum is tried with."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mmcache.ttl.life_inputs import Floats
-from mmcache.ttl.life_model import MOST_KNOTS, Calibration
+from mmcache.lifespan.inputs import Floats
+from mmcache.lifespan.model import MOST_KNOTS, Calibration
 
 Wide = npt.NDArray[np.float64]
 BINS = 10

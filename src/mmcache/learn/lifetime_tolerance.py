@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mmcache.keys.drift.histogram import divergence
 from mmcache.learn.lifetime_history import Grouped
-from mmcache.ttl.life_model import LEAST_COUNTS, heat_histogram
+from mmcache.lifespan.model import LEAST_COUNTS, heat_histogram
 
 FALSE_ALARMS = 0.05
 """Share of the moments of the history at which a histogram would have been called drifted."""

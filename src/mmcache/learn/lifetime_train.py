@@ -1,4 +1,4 @@
-"""Train the network of `ttl.life_model` with torch: the same sums as there, and slopes."""
+"""Train the network of `lifespan.model` with torch: the same sums as there, and slopes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mmcache.learn.lifetime_history import Examples
+from mmcache.lifespan.inputs import IMAGE, TEXT, Floats, LifeScale
+from mmcache.lifespan.model import CONVOLVED, DIRECT, HIDDEN, shapes, windows
 from mmcache.model.errors import SettingsError
-from mmcache.ttl.life_inputs import IMAGE, TEXT, Floats, LifeScale
-from mmcache.ttl.life_model import CONVOLVED, DIRECT, HIDDEN, shapes, windows
 
 Progress = Callable[[str, int, int], None]
 

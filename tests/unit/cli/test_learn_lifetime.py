@@ -18,8 +18,8 @@ from mmcache.cli.app import run
 from mmcache.cli.output import Exit
 from mmcache.learn import lifetime_read
 from mmcache.learn.lifetime_read import read
+from mmcache.lifespan.file import load
 from mmcache.model.errors import InvalidInputError, SettingsError
-from mmcache.ttl.life_file import load
 
 
 def logged(path: Path, intervals: int = 90, keys: int = 120) -> Path:

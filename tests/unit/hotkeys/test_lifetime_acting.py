@@ -16,11 +16,11 @@ from mmcache.hotkeys.lifetime import LifetimeWatch
 from mmcache.hotkeys.lifetime_counts import KeyCounts
 from mmcache.hotkeys.lifetime_drift import look
 from mmcache.hotkeys.lifetime_tiers import MOST_REFUSALS, Outlook, Outlooks
+from mmcache.lifespan.file import load, save
+from mmcache.lifespan.inputs import LifeScale
 from mmcache.model.errors import CorruptFrameError, InvalidInputError, SettingsError
 from mmcache.settings import Tenant
 from mmcache.testing import FakeClock, make_key
-from mmcache.ttl.life_file import load, save
-from mmcache.ttl.life_inputs import LifeScale
 
 
 def test_describing_a_key_does_not_end_an_interval_that_nobody_then_asks_about() -> None:

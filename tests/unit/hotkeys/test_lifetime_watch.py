@@ -17,6 +17,8 @@ from mmcache.cache import Cache
 from mmcache.hotkeys.lifetime import LifetimeWatch
 from mmcache.hotkeys.lifetime_drift import look
 from mmcache.hotkeys.lifetime_tiers import LifetimeTiers, Outlook, Outlooks
+from mmcache.lifespan.inputs import OWN, LifeScale
+from mmcache.lifespan.model import LifeModel
 from mmcache.model.block import Facts
 from mmcache.model.errors import CorruptFrameError, SettingsError
 from mmcache.model.event import Drifted, Failed, Missed, Refused, RefuseReason
@@ -26,8 +28,6 @@ from mmcache.testing import FakeClock, make_key
 from mmcache.testing.decider_contracts import AdmissionContract, LifetimeContract
 from mmcache.ttl.base import Lifetime
 from mmcache.ttl.fixed import FixedTTL
-from mmcache.ttl.life_inputs import OWN, LifeScale
-from mmcache.ttl.life_model import LifeModel
 
 HOUR = 3600.0
 SCALE = LifeScale()
@@ -270,7 +270,7 @@ def test_a_forked_child_counts_its_own() -> None:
 
 
 def test_it_is_read_from_a_file_and_its_thread_ends_with_the_cache(tmp_path: Path) -> None:
-    from mmcache.ttl.life_file import save
+    from mmcache.lifespan.file import save
 
     save(steady(), tmp_path / "life.safetensors")
     with Cache(memory="1MiB") as cache:

@@ -9,8 +9,8 @@ from mmcache.lab.lifetime_cache import serve
 from mmcache.lab.lifetime_days import DAY, START, WIDTH, generate
 from mmcache.lab.lifetime_ways import blind
 from mmcache.learn.lifetime_history import Counted
-from mmcache.ttl.life_inputs import LifeScale
-from mmcache.ttl.life_model import LifeModel
+from mmcache.lifespan.inputs import LifeScale
+from mmcache.lifespan.model import LifeModel
 
 
 def test_weeks_repeat_and_topics_change_on_their_day() -> None:

@@ -13,10 +13,10 @@ from mmcache.learn.lifetime_history import Counted, Groups, Uses, centres
 from mmcache.learn.lifetime_judge import Spans, fit, learn, probability
 from mmcache.learn.lifetime_scores import calibrated, f1, isotonic, reliability
 from mmcache.learn.lifetime_train import Recipe, train
+from mmcache.lifespan.file import load, save
+from mmcache.lifespan.inputs import LifeScale, signs, unit
+from mmcache.lifespan.model import LifeModel
 from mmcache.model.errors import CorruptFrameError, FormatVersionError, InvalidInputError, SettingsError
-from mmcache.ttl.life_file import load, save
-from mmcache.ttl.life_inputs import LifeScale, signs, unit
-from mmcache.ttl.life_model import LifeModel
 
 SCALE = LifeScale(interval_seconds=3600.0, intervals=8, day=2, horizons=(2, 6), hot_uses=2)
 SMALL = Recipe(examples=3000, passes=5, groups=4)

@@ -9,7 +9,7 @@ from tests.property.test_lifetime import model
 
 from mmcache.learn.lifetime_history import Counted, Groups, Uses
 from mmcache.learn.lifetime_tolerance import LEAST, MOST, baseline, day_histograms, tolerances
-from mmcache.ttl.life_inputs import LifeScale, unit
+from mmcache.lifespan.inputs import LifeScale, unit
 
 SCALE = LifeScale(interval_seconds=10.0, intervals=8, day=2, horizons=(2, 4))
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mmcache.lifespan.inputs import BITS, CHANNELS, IMAGE, MOST_GROUPS, OWN, TEXT, Floats, LifeInputs, LifeScale
 from mmcache.model.errors import InvalidInputError
-from mmcache.ttl.life_inputs import BITS, CHANNELS, IMAGE, MOST_GROUPS, OWN, TEXT, Floats, LifeInputs, LifeScale
 
 HIDDEN = 128
 """Of the LSTM."""

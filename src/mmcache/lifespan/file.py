@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from mmcache.lifespan.inputs import LifeScale
+from mmcache.lifespan.model import Calibration, LifeModel
 from mmcache.model.errors import CorruptFrameError, FormatVersionError, InvalidInputError, SettingsError
-from mmcache.ttl.life_inputs import LifeScale
-from mmcache.ttl.life_model import Calibration, LifeModel
 
 FORMAT, VERSION = "mmcache-lifetime", 1
 MOST_BYTES = 64 << 20
