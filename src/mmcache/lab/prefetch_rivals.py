@@ -100,14 +100,14 @@ class Misled(BehaviourGraph[Key]):
         self._ends: dict[tuple[Key, Key], Key] = {}
         self._met: list[Key] = []
 
-    def learn(self, source: Key, target: Key, now: float) -> None:
+    def learn(self, source: Key, target: Key, now: float, lag: int = 1) -> None:
         """An edge, perhaps to elsewhere."""
         end = self._ends.get((source, target))
         if end is None:
             self._met.append(target)
             wrong = self._random.random() < self._share
             end = self._ends[source, target] = self._random.choice(self._met) if wrong else target
-        super().learn(source, end, now)
+        super().learn(source, end, now, lag)
 
 
 class NextPage(BehaviourGraph[Key]):

@@ -57,6 +57,8 @@ class Candidate(NamedTuple, Generic[N]):
     """That it is looked for, along the most probable path, 0…1."""
     rank: float
     """Its PageRank; 1 is the mean."""
+    lag: float = 1.0
+    """Lookups until it is that one's turn, in the mean; 1 = it is the next."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,8 @@ class _Edge:
     by what all weigh together."""
     at: int = 0
     """The source's visits when that was so."""
+    lag: float = 1.0
+    """How many lookups after the source it came, in the mean of the last ones."""
 
 
 NEWS = 1 / 8
@@ -132,12 +136,12 @@ class BehaviourGraph(Generic[N]):
         found.weight += one
         found.visits += 1
         self._nodes.move_to_end(node)
-        for source in earlier:
-            self.learn(source, node, now)
+        for place, source in enumerate(earlier):
+            self.learn(source, node, now, place + 1)
         self._shrink(node)
 
-    def learn(self, source: N, target: N, now: float) -> None:
-        """`target` was looked for after `source`; nothing where `source` is not remembered, or they are the same."""
+    def learn(self, source: N, target: N, now: float, lag: int = 1) -> None:
+        """`target` was looked for `lag` lookups after `source`; nothing where that is not known, or is the same."""
         found = self._nodes.get(source)
         if found is None or source == target:
             return
@@ -149,11 +153,12 @@ class BehaviourGraph(Generic[N]):
             if len(out) >= self.settings.most_out:
                 error = out.pop(min(out, key=lambda other: out[other].weight)).weight
                 self._edges -= 1
-            edge = out[target] = _Edge(error, error)
+            edge = out[target] = _Edge(error, error, lag=lag)
             self._edges += 1
         edge.weight += self._one(now)
         edge.lately = min(1.0, edge.lately * (1 - NEWS) ** (found.visits - edge.at) + NEWS)
         edge.at = found.visits
+        edge.lag += NEWS * (lag - edge.lag)
 
     def forget(self, node: N) -> None:
         """Drop `node` and what leads from it. What leads to it is never followed further, and fades."""
@@ -176,23 +181,23 @@ class BehaviourGraph(Generic[N]):
         best: dict[N, Candidate[N]] = {}
         left = 8 * most  # edges followed
         for place, start in enumerate(recent):
-            paths = [(start, 0, self.settings.fade**place)]
+            paths = [(start, 0, self.settings.fade**place, float(-place))]
             while paths and left > 0:
-                node, hop, probability = paths.pop()
+                node, hop, probability, gone = paths.pop()
                 follow = self._followers(node, probability, now, width)
-                for target, reached, rank in reversed(follow):
+                for target, reached, rank, lag in reversed(follow):
                     before = best.get(target)
                     if target in known or (before is not None and before.probability >= reached):
                         continue
                     left -= 1
-                    best[target] = Candidate(target, hop + 1, reached, rank)
+                    best[target] = Candidate(target, hop + 1, reached, rank, max(1.0, gone + lag))
                     if hop + 1 < hops:
-                        paths.append((target, hop + 1, reached))
+                        paths.append((target, hop + 1, reached, gone + lag))
         found = sorted(best.values(), key=_BY[self.settings.order])
         return found[:most]
 
-    def _followers(self, node: N, probability: float, now: float, width: int) -> list[tuple[N, float, float]]:
-        """(target, path's probability, rank), highest rank first."""
+    def _followers(self, node: N, probability: float, now: float, width: int) -> list[tuple[N, float, float, float]]:
+        """(target, path's probability, rank, lag), highest rank first."""
         source = self._nodes.get(node)
         if source is None:
             return []
@@ -202,7 +207,7 @@ class BehaviourGraph(Generic[N]):
         for target, edge in source.out.items():
             share = min(1.0, (edge.weight - edge.error) / whole)
             if share >= floor and (share := min(share, _lately(edge, source.visits))) >= floor:
-                found.append((target, probability * share, ranking[target]))
+                found.append((target, probability * share, ranking[target], edge.lag))
         found.sort(key=lambda one: (-one[2], -one[1]))
         return found[:width]
 

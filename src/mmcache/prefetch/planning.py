@@ -284,7 +284,7 @@ class Planner:
                     self.outstanding.expect(found.node, session)
                 elif self.retries.may(found.node, now):
                     who = frozenset([session])
-                    self.queue.offer(Task(found.node, found.hop, found.probability, visit.at, now, who))
+                    self.queue.offer(Task(found.node, found.hop, found.probability, visit.at, now, who, found.lag))
 
     def _candidates(self, visit: Visit, now: float) -> Iterable[Candidate[Key]]:
         known = self.realms.find(visit.realm)

@@ -36,6 +36,8 @@ class Task:
     """Not before."""
     sessions: frozenset[Hashable] = frozenset()
     """Who is expected to ask for it."""
+    lag: float = 1.0
+    """Lookups until they do, in the mean."""
     stopped: int = 0
     """How often it was begun and cancelled."""
 
@@ -109,7 +111,8 @@ class Queue:
         known = self._tasks.get(task.key)
         if known is not None:
             task = replace(
-                task, hop=min(task.hop, known.hop), probability=max(task.probability, known.probability),
+                task, hop=min(task.hop, known.hop), lag=min(task.lag, known.lag),
+                probability=max(task.probability, known.probability),
                 since=max(task.since, known.since), due=max(task.due, known.due), stopped=known.stopped,
                 sessions=task.sessions | known.sessions if len(known.sessions) < MOST_SESSIONS else known.sessions,
             )  # fmt: skip
@@ -118,13 +121,13 @@ class Queue:
             del self._tasks[min(self._tasks.values(), key=_value).key]
 
     def take(self, now: float) -> Task | None:
-        """The best one that is due: nearest first, then the most probable."""
+        """The best one that is due: what is asked for first, then the most probable."""
         for key in [task.key for task in self._tasks.values() if now - task.since >= self._stale]:
             del self._tasks[key]
         due = [task for task in self._tasks.values() if task.due <= now]
         if not due:
             return None
-        best = min(due, key=lambda task: (task.hop, -task.probability, -task.since))
+        best = min(due, key=lambda task: (task.lag, -task.probability, -task.since))
         return self._tasks.pop(best.key)
 
     def drop(self, key: Key) -> None:

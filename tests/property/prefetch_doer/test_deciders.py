@@ -103,8 +103,8 @@ def test_recipes_stay_within_their_bytes(limit: int, sizes: list[tuple[int, int]
 def test_a_queue_keeps_the_likeliest(tasks: list[tuple[int, int, float, float]], most: int) -> None:
     queue = Queue(most, 30.0)
     best: dict[int, float] = {}
-    for number, hop, probability, since in tasks:
-        queue.offer(Task(key(1, number), hop, probability, since, since))
+    for number, lag, probability, since in tasks:
+        queue.offer(Task(key(1, number), 1, probability, since, since, lag=lag))
         best[number] = max(probability, best.get(number, 0.0))
         assert len(queue) <= most
     taken = []
@@ -112,7 +112,7 @@ def test_a_queue_keeps_the_likeliest(tasks: list[tuple[int, int, float, float]],
         taken.append(task)
     assert len(queue) == 0
     assert len({task.key for task in taken}) == len(taken)
-    assert [task.hop for task in taken] == sorted(task.hop for task in taken)
+    assert [task.lag for task in taken] == sorted(task.lag for task in taken)
     if best and len(best) <= most:
         assert len(taken) == len(best)
 

@@ -37,6 +37,15 @@ def test_a_session_is_what_came_before_newest_first() -> None:
     assert sessions.recent("two", 0.0) == ()
 
 
+def test_a_candidate_says_when_it_is_due() -> None:
+    """All of them follow within the window, so each is one hop away: what tells them apart is how soon they come."""
+    graph = walked(["abcdef"] * 8, window=4)
+    found = {one.node: one.lag for one in graph.candidates("a", 48.0)}
+    assert {node: round(lag) for node, lag in found.items()} == {"b": 1, "c": 2, "d": 3, "e": 4, "f": 5}
+    after = {one.node: one.lag for one in graph.candidates("cba", 48.0)}  # c was looked for last
+    assert {node: round(lag) for node, lag in after.items()} == {"d": 1, "e": 2, "f": 3}
+
+
 def test_a_reload_teaches_nothing() -> None:
     sessions: Sessions[str] = Sessions()
     assert [sessions.visit(1, node, 0.0) for node in "abba"] == [(), ("a",), None, ("b",)]

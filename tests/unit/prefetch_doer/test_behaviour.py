@@ -46,7 +46,7 @@ class World:
         for _ in range(times):
             self.prefetch.pump()
 
-    def walk(self, name: str, pages: list[str], encode: Any = None) -> list[str]:
+    def walk(self, name: str, pages: list[str], encode: Any = None, times: int = 8) -> list[str]:
         """A visitor looks at one page after another; those that had to be computed while it waited."""
         waited = []
         for page in pages:
@@ -54,7 +54,7 @@ class World:
             with visit(name):
                 (encode or self.encode)(page)
             waited += self.computed[before:]
-            self.pump()
+            self.pump(times)
             self.clock.advance(THINKING)
         return waited
 
@@ -87,6 +87,16 @@ def test_who_follows_the_others_waits_for_the_first_page_only(world: World) -> N
     assert status.seconds_saved >= 2.5
     assert status.trust == "trusted"
     assert status.sessions >= 4
+
+
+def test_what_is_asked_for_next_comes_first() -> None:
+    """Within the default window all that follows is one hop away; there is time for one block a page."""
+    world = World(lookback=BehaviourSettings().lookback)
+    with world.cache:
+        learnt(world)
+        world.walk("settles", PAGES)  # what was tried until now is judged
+        world.forget(PAGES)
+        assert world.walk("new", PAGES, times=1) == PAGES[:1]
 
 
 def test_what_was_brought_is_told_and_counted_as_no_lookup(world: World) -> None:
