@@ -179,7 +179,7 @@ def test_a_node_that_hangs_keeps_no_other_from_running_a_script_that_is_new_to_i
     with fakes(hangs, runs) as found:
         ports[:] = found
         keys = [next(b"%d" % n for n in range(99) if slot_of(b"%d" % n) // 8192 == node) for node in range(2)]
-        with client(found, cluster=True, real=True, timeout_seconds=0.2) as asker:
+        with client(found, cluster=True, real=True, timeout_seconds=2.0) as asker:
             first, second = asker.ask([Request(key, script.words([key])) for key in keys])
             assert isinstance(first, Down)
             assert second == keys[1]
