@@ -125,3 +125,7 @@ class DashboardError(MMCacheError):
 
 class TracerError(MMCacheError):
     """A process cannot be traced: no privilege, no kernel support, no such process, or nothing in it to look at."""
+
+
+class ScaleError(MMCacheError):
+    """A cluster cannot be made, reached or changed as was asked."""

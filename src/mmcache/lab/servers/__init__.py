@@ -4,7 +4,6 @@ They are processes of this machine on loopback, from packages. Each can be kille
 off from others. For the lab and for tests.
 """
 
-from mmcache.lab.servers.binaries import Binary, binaries, binary, choose
 from mmcache.lab.servers.certificates import Certificates, certificates
 from mmcache.lab.servers.clocks import Elsewhere, clock_of, faketime, set_clock
 from mmcache.lab.servers.cluster import Cluster, Node, cluster, slot_of
@@ -13,7 +12,8 @@ from mmcache.lab.servers.process import Server
 from mmcache.lab.servers.replicated import Replicated, Sentinel, replicated
 from mmcache.lab.servers.reshard import SlotMove
 from mmcache.lab.servers.single import Setup, server
-from mmcache.lab.servers.talk import ask, talk
+from mmcache.scale.binaries import Binary, binaries, binary, choose
+from mmcache.scale.talk import ask, talk
 
 __all__ = [
     "Binary", "Certificates", "Cluster", "Elsewhere", "Host", "Network", "Node", "Replicated", "Sentinel",

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmcache.lab.servers.binaries import Binary
 from mmcache.lab.servers.certificates import Certificates
 from mmcache.lab.servers.network import Host
 from mmcache.lab.servers.process import Server, ask_to_stop, until
 from mmcache.lab.servers.reshard import SlotMove
 from mmcache.lab.servers.single import Setup
 from mmcache.model.errors import AssetError, TierError
+from mmcache.scale.binaries import Binary
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1500

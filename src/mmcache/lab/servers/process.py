@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from mmcache.lab.servers import clocks
-from mmcache.lab.servers.binaries import Binary
-from mmcache.lab.servers.talk import Word, ask
 from mmcache.model.errors import AssetError, TierError
+from mmcache.scale.binaries import Binary
+from mmcache.scale.talk import Word, ask
 
 PATIENCE_SECONDS = 30.0
 BUS = 10_000

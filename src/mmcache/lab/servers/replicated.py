@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmcache.lab.servers.binaries import Binary
 from mmcache.lab.servers.process import Server, ask_to_stop, free_ports, until
 from mmcache.lab.servers.single import Setup
 from mmcache.model.errors import AssetError, TierError
+from mmcache.scale.binaries import Binary
 
 MASTER = "mymaster"
 """What the sentinels call the primary."""

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmcache.lab.servers.binaries import Binary, choose
 from mmcache.lab.servers.certificates import Certificates
 from mmcache.lab.servers.clocks import clock_of
 from mmcache.lab.servers.network import Host
 from mmcache.lab.servers.process import Server, free_ports
+from mmcache.scale.binaries import Binary, choose
 
 _PORT, _TLS_PORT = 6379, 6380
 """On a host that has no other server."""

@@ -1,0 +1,1 @@
+"""The door to Kubernetes: the resource `MultimodalCache`, reconciled by `mmcache.scale`."""
