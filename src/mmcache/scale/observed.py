@@ -77,7 +77,7 @@ class NodeSeen:
     max_bytes: int = 0
     """`maxmemory`; 0 = no limit."""
     requests: int = 0
-    """Commands from clients since its start, as near as the server tells."""
+    """Keys that clients asked for since its start: a server does not tell a client's writes from a migration's."""
     hits: int = 0
     misses: int = 0
     evicted: int = 0
@@ -92,3 +92,5 @@ class Observed:
     """Those that answered, by the member's name."""
     at: float = 0.0
     """Seconds, monotonic."""
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Why the others did not, in words for people, by the member's name."""

@@ -1,0 +1,103 @@
+"""How the nodes of a cluster are talked to: who we are there, by which encryption, how long we wait."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmcache.model.errors import ScaleError, TierError
+from mmcache.scale.talk import Command, Wire, Word
+
+MOST_BYTES = 64 << 20
+"""Of the replies to one call: a node that sends more is not believed."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Its repr shows no secret, and no error that comes from it does."""
+
+    password: str | None = field(default=None, repr=False)
+    user: str | None = None
+    """None: the server's default user."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    timeout_seconds: float = 5.0
+    """For one exchange of words with one node, from connecting to the last reply."""
+
+    def to(self, host: str, port: int) -> Contact:
+        """A connection to a node; use it in a `with`. Raises `ScaleError`."""
+        return Contact(self, host, port)
+
+    def ask(self, host: str, port: int, *words: Word) -> Any:
+        """One command over a connection of its own. Raises `ScaleError`."""
+        with self.to(host, port) as node:
+            return node.ask(*words)
+
+    def migrating(self) -> tuple[Word, ...]:
+        """The words by which MIGRATE tells the other node who we are."""
+        if self.password is None:
+            return ()
+        return ("AUTH", self.password) if self.user is None else ("AUTH2", self.user, self.password)
+
+
+class Contact:
+    """A node that is talked to. Its errors say which node it is and which command failed."""
+
+    def __init__(self, access: Access, host: str, port: int) -> None:
+        """Connect. Raises `ScaleError`."""
+        self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            self._wire = Wire(
+                host, port, user=access.user, password=access.password, tls=access.tls,
+                timeout_seconds=access.timeout_seconds, most_bytes=MOST_BYTES,
+            )  # fmt: skip
+        except ssl.SSLCertVerificationError as error:
+            raise ScaleError(f"{self.place}: its certificate is not trusted: {error.verify_message}") from error
+        except ssl.SSLError as error:
+            raise ScaleError(f"{self.place}: TLS failed: {error.reason}; does this port speak TLS?") from error
+        except TimeoutError as error:
+            raise ScaleError(f"{self.place} does not answer in time") from error
+        except OSError as error:
+            raise ScaleError(f"{self.place} cannot be reached: {error}") from error
+        except TierError as error:
+            raise ScaleError(f"{self.place} does not let us in: {error}") from error
+        except UnicodeError as error:
+            raise ScaleError(f"{self.place} is no name of a host") from error
+
+    def tell(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
+        """All at once; the replies in order, an error reply as a `TierError` in its place. Raises `ScaleError`."""
+        try:
+            return self._wire.call(commands, seconds)
+        except OSError as error:
+            raise ScaleError(f"{self.place}: {_named(commands[0])}: {error}") from error
+
+    def ask(self, *words: Word, seconds: float | None = None) -> Any:
+        """One command. Raises `ScaleError`, also for an error reply."""
+        (reply,) = self.tell([words], seconds)
+        if isinstance(reply, TierError):
+            raise ScaleError(f"{self.place}: {_named(words)}: {reply}") from reply
+        return reply
+
+    def insist(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
+        """All at once. Raises `ScaleError` for the first error reply."""
+        replies = self.tell(commands, seconds)
+        for words, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, TierError):
+                raise ScaleError(f"{self.place}: {_named(words)}: {reply}") from reply
+        return replies
+
+    def close(self) -> None:
+        """End it."""
+        self._wire.close()
+
+    def __enter__(self) -> Contact:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _named(words: Command) -> str:
+    """The command without what it is told: that may be a secret, or a user's key."""
+    return " ".join(str(word) for word in words[: 2 if words[0] in ("CLUSTER", "CONFIG", "CLIENT") else 1])
