@@ -69,6 +69,8 @@ class Contact:
         """All at once; the replies in order, an error reply as a `TierError` in its place. Raises `ScaleError`."""
         try:
             return self._wire.call(commands, seconds)
+        except TimeoutError as error:
+            raise ScaleError(f"{self.place}: {_named(commands[0])} is not answered in time") from error
         except OSError as error:
             raise ScaleError(f"{self.place}: {_named(commands[0])}: {error}") from error
 

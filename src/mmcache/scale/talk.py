@@ -83,15 +83,12 @@ class Wire:
     def _patience(self) -> float:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise TimeoutError("it does not answer in time")
+            raise TimeoutError("timed out")
         return left
 
     def _more(self) -> None:
         self._socket.settimeout(self._patience())
-        try:
-            data = self._socket.recv(_AT_ONCE)
-        except TimeoutError as error:
-            raise TimeoutError("it does not answer in time") from error
+        data = self._socket.recv(_AT_ONCE)
         if not data:
             raise ConnectionError("the server hung up")
         self._left -= len(data)
