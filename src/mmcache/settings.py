@@ -44,6 +44,11 @@ def default_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mmcache"
 
 
+def lab_folder() -> Path:
+    """What the laboratory builds once and keeps: `$XDG_CACHE_HOME/mmcache-lab`, else `~/.cache/mmcache-lab`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mmcache-lab"
+
+
 def traces_folder() -> Path:
     """Where the laboratory looks for published traces: `$MMCACHE_TRACES`, else `../shared/data/traces`."""
     return Path(os.environ.get("MMCACHE_TRACES") or "../shared/data/traces").expanduser()
