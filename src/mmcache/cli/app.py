@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 
 from mmcache.cli import (
     advise,
+    bench,
     dashboard,
     demo,
     drift,
@@ -74,7 +75,7 @@ def build() -> App:
     app.command(top.top)
     app.command(hot.hot)
     app.command(lab.app)
-    app.command(lab.bench)
+    app.command(bench.app)
     app.register_install_completion_command(add_to_startup=False)
     app.command(completion)
     return app

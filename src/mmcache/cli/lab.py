@@ -1,9 +1,7 @@
-"""`mmcache lab`, `mmcache bench`: run a table or a benchmark again."""
+"""`mmcache lab`: run a table again."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -47,7 +45,8 @@ def _on_log(names: tuple[str, ...], trace: Path, skip_bad: bool) -> Iterator[Tab
     yield LogTable(trace, skip_bad=skip_bad)
 
 
-def _results(quick: bool, out: Path | None) -> Path | None:
+def results_folder(quick: bool, out: Path | None) -> Path | None:
+    """Where results go; None = nowhere."""
     source = None if quick else checkout.find()
     return out or (source and source / "docs" / "results")
 
@@ -94,7 +93,7 @@ def run_tables(
     from mmcache.lab.bench import run
     from mmcache.lab.report import screen, write
 
-    folder, met = (_results(quick, out) if trace is None else out), True
+    folder, met = (results_folder(quick, out) if trace is None else out), True
     for table in _on_log(names, trace, skip_bad) if trace else _tables(names or tuple(plugins.names("lab"))):
         with bar(speak) as progress:
             result = run(table, quick, seeds, progress)
@@ -104,40 +103,3 @@ def run_tables(
             complain(f"wrote {', '.join(path.name for path in paths)} into {folder}")
         met = met and result.met
     return Exit.NO if strict and not met else Exit.DONE
-
-
-def bench(
-    *names: str,
-    quick: Quick = False,
-    out: Out = None,
-    strict: Strict = False,
-    speak: Speak = DEFAULT_SPEAK,
-) -> int:
-    """Run benchmarks of the source checkout beside their peers: `all`, or some by name; without a name, list them.
-
-    Each runs in a process of its own. With --json, one line of JSON a benchmark.
-
-    Example: mmcache bench hit_path --quick
-    """
-    source = checkout.find()
-    if source is None:
-        raise SettingsError("benchmarks are in the source checkout, not in the package; clone it and run this there")
-    scripts = {path.stem: path for path in sorted((source / "benchmarks").glob("[!_]*.py"))}
-    if not names:
-        show(speak, list(scripts), lambda: grid("Benchmarks", ("name",), [(name,) for name in scripts]))
-        return Exit.DONE
-    if unknown := [name for name in names if name != "all" and name not in scripts]:
-        raise SettingsError(f"no benchmark named {', '.join(unknown)}; known: all, {', '.join(scripts)}")
-    folder, met = _results(quick, out), True
-    options = ["--quick"] * quick + ["--json"] * speak.json + (["--out", str(folder)] if folder else [])
-    for name in scripts if "all" in names else names:
-        met = _script(scripts[name], *options) and met
-    return Exit.NO if strict and not met else Exit.DONE
-
-
-def _script(script: Path, *options: str) -> bool:
-    """Run one, its output going where ours goes; whether it met its targets."""
-    done = subprocess.run([sys.executable, str(script), "--strict", *options], check=False)
-    if done.returncode not in (Exit.DONE, Exit.NO):
-        raise SettingsError(f"the benchmark {script.stem} could not run (exit code {done.returncode}); see above")
-    return done.returncode == Exit.DONE

@@ -79,7 +79,7 @@ class Blocks:
         return Key(self._scope, blake3(b"%d" % number).digest(length=16))
 
     @cache  # noqa: B019
-    def bytes(self, number: int) -> int:
+    def size(self, number: int) -> int:
         """The size of a block, the same for all its versions."""
         drawn = _mixed(number, 0) / 2**64 * self._shares[-1]
         return int(self._sizes[min(int(np.searchsorted(self._shares, drawn, side="right")), len(self._sizes) - 1)])
@@ -87,11 +87,11 @@ class Blocks:
     def payload(self, number: int, version: int) -> bytes:
         """All of it."""
         start = _mixed(number, version) % _STARTS
-        return _HEAD.pack(number, version) + self._row[start : start + self.bytes(number) - _HEAD.size]
+        return _HEAD.pack(number, version) + self._row[start : start + self.size(number) - _HEAD.size]
 
     def frame(self, number: int, version: int) -> Frame:
         """As it is stored."""
-        size = self.bytes(number)
+        size = self.size(number)
         header = self._headers.get(size)
         if header is None:
             header = self._headers[size] = freeze(
@@ -103,7 +103,7 @@ class Blocks:
 
     def version(self, number: int, payload: memoryview | bytes) -> int | None:
         """Which version of this block that is, every byte of it; None = none ever was like that."""
-        size = self.bytes(number)
+        size = self.size(number)
         if len(payload) != size:
             return None
         told, version = _HEAD.unpack_from(payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -137,7 +138,9 @@ class Crowd:
             [sys.executable, "-m", "mmcache.lab.load.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         one = _One(process, Thread(target=lambda: self._read(one), name="load", daemon=True))
         errors: IO[bytes] = process.stderr
         Thread(target=lambda: _keep(one.words, errors), name="load-errors", daemon=True).start()
@@ -221,10 +224,8 @@ def _send(process: subprocess.Popen[bytes], order: Order) -> None:
 
 
 def _close(pipe: IO[bytes]) -> None:
-    try:
+    with contextlib.suppress(BrokenPipeError):
         pipe.close()
-    except BrokenPipeError:
-        pass
 
 
 def _keep(words: bytearray, errors: IO[bytes]) -> None:

@@ -97,7 +97,7 @@ class Lane:
         read_due: list[float] = []
         held = taken = 0
         for when, number, read in zip(due, numbers, reading, strict=True):
-            held += self._blocks.bytes(number)
+            held += self._blocks.size(number)
             if taken and held > MOST_BYTES:
                 break
             if read:
@@ -170,7 +170,7 @@ class Lane:
             if why is not None:
                 counts.refused[why] = counts.refused.get(why, 0) + 1
             else:
-                counts.bytes_written += self._blocks.bytes(number)
+                counts.bytes_written += self._blocks.size(number)
         _merge(counts.took_writes, took)
 
     def _put(self, numbers: Sequence[int]) -> list[RefuseReason | None]:
@@ -242,7 +242,7 @@ class Lane:
         some: list[int] = []
         held = 0
         for number in numbers:
-            size = self._blocks.bytes(number)
+            size = self._blocks.size(number)
             if some and (len(some) == MOST_AT_ONCE or held + size > MOST_BYTES):
                 yield some
                 some, held = [], 0

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -41,7 +41,7 @@ class Shape:
         edges = [begin, *(start for start in self.starts if begin < start < end), end]
         drawn = [
             random.uniform(low, high, random.poisson(rate * self.at(low) * (high - low)))
-            for low, high in zip(edges, edges[1:], strict=False)
+            for low, high in pairwise(edges)
         ]
         return np.sort(np.concatenate(drawn))
 
@@ -123,7 +123,8 @@ def _seconds(path: Path, number: int, cell: object) -> float:
 def popularity(keys: int, exponent: float) -> Floats:
     """The share of requests that each key gets, most popular first: Zipf's law; exponent 0 = all the same."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -exponent
-    return weights / weights.sum()
+    shares: Floats = weights / weights.sum()
+    return shares
 
 
 def mine(weights: Floats, index: int, of: int) -> tuple[npt.NDArray[np.int64], Floats]:

@@ -18,7 +18,7 @@ import msgspec
 
 from mmcache.lab.load.blocks import Blocks
 from mmcache.lab.load.counts import Checked
-from mmcache.lab.load.job import Ended, Filled, Go, Message, Order, Ready, Start, Stop, Told
+from mmcache.lab.load.job import Ended, Go, Message, Order, Ready, Start, Stop, Told
 from mmcache.lab.load.lane import Lane
 from mmcache.model.errors import MMCacheError
 from mmcache.model.event import Event as Happened
