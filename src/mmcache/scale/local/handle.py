@@ -1,0 +1,245 @@
+"""`Handle`: what a command does with a cluster of this machine: bring it up, change what is wanted, look, end it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+
+from mmcache.model.errors import ScaleError
+from mmcache.scale.access import Access
+from mmcache.scale.local import processes
+from mmcache.scale.local.files import Files, Told, Wanted, write
+from mmcache.scale.local.locks import has_open, holder, is_held
+from mmcache.scale.local.platform import LocalPlatform
+from mmcache.scale.local.ports import HOST
+from mmcache.scale.local.versions import find
+from mmcache.scale.observe import look
+from mmcache.scale.observed import Observed
+from mmcache.scale.spec import ClusterSpec
+from mmcache.scale.status import Phase
+from mmcache.settings import default_traces
+
+SEEDS = 3
+"""Nodes that the address names: those of the first shards, which are there as long as the cluster is."""
+FIRST_PORT = 7001
+_START_SECONDS = 30.0
+_END_SECONDS = 20.0
+_STUCK_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+Pause = Callable[[float], bool]
+"""Waits so many seconds; whether to go on."""
+
+
+def default_folder(name: str = "default") -> Path:
+    """Where the cluster of a name is: `~/.local/state/mmcache/cluster/NAME`. Raises `ScaleError` for a bad name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
+        raise ScaleError(f"a cluster's name is letters, digits, dots and dashes, not {name!r}")
+    return default_traces().parent / "cluster" / name
+
+
+class Handle:
+    """Of the cluster in a folder, which need not exist yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = Files(folder.expanduser().resolve())
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a cluster, running or not."""
+        return self.files.spec.exists()
+
+    def require(self) -> Wanted:
+        """What is wanted of it. Raises `ScaleError` where there is none, or its file is damaged."""
+        if not self.exists:
+            raise ScaleError(f"there is no cluster in {self.files.folder}: mmcache cluster up")
+        return self.files.wanted()
+
+    @property
+    def supervisor(self) -> int | None:
+        """The process that watches over it; None: nobody does."""
+        return holder(self.files.supervisor_lock)
+
+    @property
+    def password(self) -> str:
+        """Raises `ScaleError`."""
+        return self.files.password
+
+    @property
+    def url(self) -> str:
+        """What a cache is given as `shared=`; without the password. Raises `ScaleError` before there are members."""
+        known = {name: self.files.member(name) for name in self.files.member_names()}
+        files = [file for file in known.values() if file is not None and file.place == 0 and not file.leaving]
+        if not files:
+            raise ScaleError(f"the cluster in {self.files.folder} has no members yet: mmcache cluster status")
+        return f"valkey://{','.join(f'{HOST}:{file.port}' for file in files[:SEEDS])}?cluster=true"
+
+    def up(self, change: dict[str, Any], first_port: int | None = None, *, start: bool = True) -> Wanted:
+        """There is a cluster of this folder, and somebody watches over it. What it holds stays.
+
+        change: fields of `ClusterSpec` that are to be others than they are (or, in a new cluster, than by default), and
+        `burst` as such a dict. start: the supervisor, in a process of its own. Raises `ScaleError`, `SettingsError`.
+        """
+        processes.require_proc()
+        self._require_ours()
+        self.files.make()
+        with self.files.commanded():
+            self.files.make()  # it may have been ended while we waited
+            old = self.files.wanted() if self.exists else None
+            spec = changed(old.spec if old else ClusterSpec(), change)
+            find(spec.version)
+            fresh = self._write(old, spec, first_port)
+            if start:
+                self._start()
+        return fresh
+
+    def change(self, change: dict[str, Any]) -> Wanted:
+        """Another spec. Raises `ScaleError`, `SettingsError`."""
+        self.require()
+        with self.files.commanded():
+            old = self.require()
+            spec = changed(old.spec, change)
+            find(spec.version)
+            return self._write(old, spec, None)
+
+    def look(self) -> Observed:
+        """What is there now. Raises `ScaleError`."""
+        wanted = self.require()
+        platform = LocalPlatform(self.files.folder)
+        platform.want(wanted.spec, wanted.first_port)
+        return look(platform, Access(self.password, timeout_seconds=2.0), time.monotonic())
+
+    def pids(self) -> dict[str, int]:
+        """Of the servers that run, by member."""
+        return LocalPlatform(self.files.folder).pids()
+
+    def settled(self, generation: int, hear: Callable[[Told], None], pause: Pause) -> Told | None:
+        """Wait until what was wanted is there, or is refused (`Phase.BLOCKED`). None: `pause` has ended it.
+
+        hear: is told each status. Raises `ScaleError` when nobody works on it any more, or nothing has moved for long.
+        """
+        moved, last = time.monotonic(), None
+        while pause(_POLL_SECONDS):
+            told = self.files.told()
+            if told is not None and told.generation >= generation and told.status is not None:
+                hear(told)
+                status = told.status
+                if status.phase is Phase.BLOCKED:
+                    return told
+                if status.phase is Phase.STEADY and status.shards == status.wanted and not told.trouble:
+                    return told
+                signs = (status.phase, status.shards, status.message, status.progress, status.ready_nodes)
+                if signs != last:
+                    moved, last = time.monotonic(), signs
+            if not is_held(self.files.supervisor_lock):
+                raise ScaleError(f"its supervisor has ended: {self._last_words()}; mmcache cluster up starts another")
+            if time.monotonic() - moved > _STUCK_SECONDS:
+                words = "" if told is None else told.trouble or (told.status.message if told.status else "")
+                raise ScaleError(
+                    f"nothing has moved for {_STUCK_SECONDS:g} s: {words}; mmcache cluster status says more"
+                )
+        return None
+
+    def down(self) -> None:
+        """The cluster is ended, and all that it has is gone. Raises `ScaleError`."""
+        processes.require_proc()
+        if not (self.exists or self.files.members.is_dir()):
+            raise ScaleError(f"there is no cluster in {self.files.folder}")
+        with self.files.commanded():
+            self._end_supervisor()
+            LocalPlatform(self.files.folder).end_all()
+            files = self.files
+            for path in (files.status, files.saved, files.events, files.log, files.password_file,
+                         files.supervisor_lock, files.spec, files.command_lock):  # fmt: skip
+                path.unlink(missing_ok=True)
+            for left in files.folder.glob(".*.json.*"):  # drafts of who was killed
+                left.unlink(missing_ok=True)
+            if files.folder.is_dir() and not any(files.folder.iterdir()):
+                files.folder.rmdir()
+
+    # its parts
+
+    def _require_ours(self) -> None:
+        """A folder of other things is not to lose its permissions, nor to be emptied one day."""
+        folder = self.files.folder
+        if folder.exists() and not folder.is_dir():
+            raise ScaleError(f"{folder} is no folder")
+        if folder.is_dir() and not self.exists:
+            known = {path.name for path in vars(self.files).values() if path != folder}
+            if strangers := [entry.name for entry in folder.iterdir() if entry.name not in known]:
+                raise ScaleError(f"{folder} has other things in it ({strangers[0]}…): give an empty or a new --folder")
+
+    def _write(self, old: Wanted | None, spec: ClusterSpec, first_port: int | None) -> Wanted:
+        port = first_port if first_port is not None else (old.first_port if old else FIRST_PORT)
+        if old is not None and (old.spec, old.first_port) == (spec, port):
+            return old
+        # A clock that was set back must not make it look old.
+        fresh = Wanted(spec, (old.generation if old else 0) + 1, port)
+        write(self.files.spec, fresh)
+        return fresh
+
+    def _start(self) -> None:
+        """The supervisor, where none runs. Raises `ScaleError`."""
+        if is_held(self.files.supervisor_lock):
+            return
+        self.files.status.unlink(missing_ok=True)  # of one that ended: nobody is to take it for today's
+        log = os.open(self.files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "mmcache.scale.local", str(self.files.folder)], cwd=self.files.folder,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise ScaleError(f"cannot start the supervisor: {error}") from error
+        finally:
+            os.close(log)
+        end = time.monotonic() + _START_SECONDS
+        while self.supervisor != process.pid or self.files.told() is None:
+            if process.poll() is not None:
+                raise ScaleError(f"the supervisor did not start: {self._last_words()}")
+            if time.monotonic() > end:
+                raise ScaleError(f"the supervisor is not ready after {_START_SECONDS:g} s; see {self.files.log}")
+            time.sleep(0.02)
+        process.returncode = 0  # it is to outlive us: nobody needs to be warned that it runs
+
+    def _end_supervisor(self) -> None:
+        lock = self.files.supervisor_lock
+        number, end = signal.SIGTERM, time.monotonic() + _END_SECONDS
+        while is_held(lock):
+            pid = holder(lock)
+            if pid is not None:
+                processes.send(pid, number, lambda pid: has_open(pid, lock))
+            if time.monotonic() > end:
+                if number is signal.SIGKILL:
+                    raise ScaleError(f"the supervisor (process {pid}) does not end")
+                number, end = signal.SIGKILL, time.monotonic() + _END_SECONDS
+            time.sleep(0.05)
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.files.log.read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        return lines[-1][-300:] if lines else f"see {self.files.log}"
+
+
+def changed(spec: ClusterSpec, change: dict[str, Any]) -> ClusterSpec:
+    """The spec with other fields. A smallest number of shards above the largest moves the largest, and the other way
+    round. Raises `SettingsError`."""
+    change = dict(change)
+    least, most = change.get("min_shards"), change.get("max_shards")
+    if least is not None and most is None:
+        change["max_shards"] = least if spec.min_shards == spec.max_shards else max(spec.max_shards, least)
+    elif most is not None and least is None:
+        change["min_shards"] = min(spec.min_shards, most)
+    if "burst" in change:
+        change["burst"] = replace(spec.burst, **change["burst"])
+    return replace(spec, **change)

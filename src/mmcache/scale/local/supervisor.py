@@ -1,0 +1,225 @@
+"""The supervisor of a cluster: one process a folder, held by a kernel lock. It may be killed at any time and started
+again: the servers run on, and the next one goes on with them.
+
+One thread hears (signals, a changed `spec.json`) and tends the processes; the other turns the controller, whose step is
+ended early as soon as there is something new to hear.
+
+    python -m mmcache.scale.local FOLDER
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from mmcache.model.errors import MMCacheError, ScaleError
+from mmcache.scale.access import Access
+from mmcache.scale.controller import Controller
+from mmcache.scale.local.files import Event, Files, Told, Wanted, write
+from mmcache.scale.local.locks import taken
+from mmcache.scale.local.platform import LocalPlatform
+from mmcache.scale.spec import ClusterSpec
+from mmcache.scale.status import Happened, Phase, Status
+
+TEND_SECONDS = 0.2
+TURN_SECONDS = 1.0
+"""Between two turns while there is nothing to do…"""
+_HURRY_SECONDS = 0.05
+"""…and while there is."""
+_SAVE_SECONDS = 10.0
+_END_SECONDS = 15.0
+"""For the step that is being done when we are to end; then it is left as it is, to be done again."""
+_MOST_LOG = 4 << 20
+_BUSY = frozenset({Phase.CREATING, Phase.SCALING_OUT, Phase.SCALING_IN, Phase.REPAIRING, Phase.UPGRADING})
+_log = logging.getLogger("mmcache.scale.local")
+
+
+class Turns(Protocol):
+    """What is turned: `Controller`."""
+
+    def turn(self, spec: ClusterSpec, at: float, cancelled: Callable[[], bool] = ...) -> Status:
+        """See `Controller`."""
+
+    def saved(self) -> object:
+        """See `Controller`."""
+
+
+class Supervisor:
+    """Of one folder. `run` until `stop`; use it in one thread."""
+
+    def __init__(self, folder: Path, turns: Turns | None = None, platform: LocalPlatform | None = None) -> None:
+        """Raises `ScaleError` where the folder has no cluster, or a damaged one."""
+        self.platform = platform or LocalPlatform(folder)
+        self.files = self.platform.files
+        self._wanted = self.files.wanted()
+        self._password = self.files.password
+        self._turns = turns or Controller(self.platform, Access(self._password), self.files.baseline())
+        self._over, self._wake, self._changed = threading.Event(), threading.Event(), threading.Event()
+        self._trouble, self._damage = "", ""
+        self._told_of: set[str] = set()
+        self._status: Status | None = None
+        self._last: Happened | None = None
+        self._saying = threading.Lock()
+        self._generation = 0
+        self._saved_at = time.monotonic()
+
+    def stop(self) -> None:
+        """End soon; safe in a signal handler."""
+        self._over.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until `stop`, or until the folder is gone."""
+        self._tell()
+        turning = threading.Thread(target=self._turn_on, name="mmcache-cluster", daemon=True)
+        turning.start()
+        try:
+            while not self._over.wait(TEND_SECONDS):
+                if not self.files.folder.is_dir():
+                    _log.warning("%s is gone: its servers are ended", self.files.folder)
+                    self.platform.end_all()
+                    self.stop()
+                    break
+                self._hear()
+                self._tend()
+        finally:
+            self.stop()
+            turning.join(_END_SECONDS)
+            if self.files.folder.is_dir():
+                self._save()
+
+    # hears
+
+    def _hear(self) -> None:
+        try:
+            fresh = self.files.wanted()
+        except ScaleError as error:
+            if self._damage != str(error):
+                self._damage = str(error)
+                self._say(Happened("SpecIgnored", f"{error}; what was wanted before stays", warning=True))
+            return
+        self._damage = ""
+        if fresh != self._wanted:
+            self._wanted = fresh
+            self._changed.set()
+            self._wake.set()
+
+    def _tend(self) -> None:
+        wanted = self._wanted
+        self.platform.want(wanted.spec, wanted.first_port)
+        try:
+            self.platform.tend()
+            troubles = [f"{name}: {words}" for name, words in sorted(self.platform.troubles.items())]
+        except OSError as error:  # no descriptor, no memory: it may be better the next time
+            troubles = [str(error)]
+        for trouble in set(troubles) - self._told_of:
+            self._say(Happened("MemberTrouble", trouble, warning=True))
+        self._told_of = set(troubles)
+
+    # turns
+
+    def _turn_on(self) -> None:
+        while not self._over.is_set():
+            self._changed.clear()
+            self._turn(self._wanted)
+            self._tell()
+            if time.monotonic() - self._saved_at > _SAVE_SECONDS:
+                self._save()
+            busy = self._status is not None and self._status.phase in _BUSY and not self._trouble
+            self._wake.wait(_HURRY_SECONDS if busy else TURN_SECONDS)
+            if not self._over.is_set():
+                self._wake.clear()
+
+    def _turn(self, wanted: Wanted) -> None:
+        self.platform.want(wanted.spec, wanted.first_port)
+        try:
+            status = self._turns.turn(wanted.spec, time.time(), lambda: self._over.is_set() or self._changed.is_set())
+        except Exception as error:  # noqa: BLE001 - whatever one turn meets, the next may do better; the cluster needs us
+            self._trouble = self._plain(f"{type(error).__name__}: {error}")
+            _log.error("a turn failed: %s", self._trouble, exc_info=not isinstance(error, MMCacheError | OSError))
+            self._say(Happened("TurnFailed", self._trouble, warning=True))
+            return
+        self._trouble, self._status = "", status
+        self._generation = wanted.generation
+        for happened in status.happened:
+            self._say(happened)
+
+    # tells
+
+    def _tell(self) -> None:
+        troubles = [self._damage, self._trouble, *sorted(self._told_of)]
+        told = Told(
+            time.time(), os.getpid(), self._generation, self._status,
+            self._plain("; ".join(text for text in troubles if text)),
+        )  # fmt: skip
+        try:
+            write(self.files.status, told)
+        except OSError as error:  # the disk is full, or the folder goes
+            _log.error("cannot write the status: %s", error)
+
+    def _say(self, happened: Happened) -> None:
+        with self._saying:
+            if happened == self._last:
+                return
+            self._last = happened
+            message = self._plain(happened.message)
+            _log.log(logging.WARNING if happened.warning else logging.INFO, "%s: %s", happened.reason, message)
+            try:
+                self.files.append(Event(time.time(), happened.reason, message, happened.warning))
+            except OSError as error:
+                _log.error("cannot write an event: %s", error)
+
+    def _save(self) -> None:
+        self._saved_at = time.monotonic()
+        try:
+            write(self.files.saved, self._turns.saved())
+            if self.files.log.exists() and self.files.log.stat().st_size > _MOST_LOG:
+                os.truncate(self.files.log, 0)
+        except OSError as error:
+            _log.error("cannot save what is usual: %s", error)
+
+    def _plain(self, text: str) -> str:
+        return text.replace(self._password, "***")
+
+
+def supervise(folder: Path, ready: Callable[[], None] = lambda: None) -> bool:
+    """Watch over a cluster until SIGTERM, SIGINT or SIGHUP; its servers run on. False: another does already.
+
+    Only in a main thread. Raises `ScaleError`.
+    """
+    files = Files(folder.resolve())
+    held = taken(files.supervisor_lock)
+    if held is None:
+        return False
+    try:
+        supervisor = Supervisor(files.folder)
+        old = {
+            number: signal.signal(number, lambda *_: supervisor.stop())
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        }
+        try:
+            ready()
+            supervisor.run()
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+    finally:
+        os.close(held)
+    return True
+
+
+def main(folder: str) -> int:
+    """In a process of its own: see `supervise`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        supervise(Path(folder))
+    except (MMCacheError, OSError) as error:
+        _log.error("%s", error)
+        return 3
+    return 0
