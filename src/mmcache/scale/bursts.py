@@ -3,9 +3,9 @@
 The baseline is the median of the last sixty windows (an hour), each carried to now by what the day usually does
 between then and now (`days`). A median is not moved by what lasts less than half of it, and takes a lasting new level
 over whole (running medians: Tukey, Exploratory Data Analysis, 1977). A burst has to be above `factor` times the
-baseline, and be no noise: five standard deviations of a Poisson process above it, on the scale on which that noise is the same at every
-rate (2·√(n + 3/8): Anscombe, Biometrika 35, 1948), and three of the windows' own spread, as arrivals come in clusters
-(median absolute deviation × 1.4826: Hampel, J. Am. Stat. Assoc. 69, 1974).
+baseline, and be no noise: five standard deviations of a Poisson process above it, on the scale on which that noise is
+the same at every rate (2·√(n + 3/8): Anscombe, Biometrika 35, 1948), and three of the windows' own spread, as arrivals
+come in clusters (median absolute deviation × 1.4826: Hampel, J. Am. Stat. Assoc. 69, 1974).
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def wanted(
     """The number of shards to go for.
 
     `shards_now` is what was last decided, at `changed_at` (seconds, as `at`). `served`: how many have slots now, where
-    that is known; nothing is added or taken away before the last decision has been carried out. `load` None: nothing is known.
+    that is known; nothing is added or taken away before the last decision has been carried out. `load` None: nothing is
+    known.
     """
     if shards_now < spec.min_shards:
         return Wanted(spec.min_shards, "MinShards", f"minShards is {spec.min_shards}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_a_burst_lasts_at_least_the_quiet_time_and_begins_once_within_it(data: s
     begun = [at for at, burst in changes if burst]
     over = [at for at, burst in changes if not burst]
     assert all(later - first >= SPEC.quiet_seconds for first, later in zip(begun, over, strict=False))
-    assert all(b - a >= SPEC.quiet_seconds for times in (begun, over) for a, b in zip(times, times[1:], strict=False))
+    assert all(b - a >= SPEC.quiet_seconds for times in (begun, over) for a, b in pairwise(times))
 
 
 @settings(deadline=None, derandomize=True, max_examples=15)
