@@ -74,7 +74,7 @@ def load(
                   "that `mmcache cluster up` made. A password: $MMCACHE_SHARED_PASSWORD."),
     ] = None,
     folder: Annotated[Path | None, Parameter(help="Folder of that local cluster, where it is not the default.")] = None,
-    qps: Annotated[float, Parameter(help="Requests a second that come, on the mean.", validator=validators.Number(gt=0))
+    qps: Annotated[float, Parameter(help="Requests a second that come; outside of bursts.", validator=validators.Number(gt=0))
                    ] = 1000.0,
     seconds: Annotated[float, Parameter(help="How long.", validator=validators.Number(gt=0))] = 60.0,
     shape: Annotated[

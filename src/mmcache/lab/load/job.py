@@ -43,6 +43,10 @@ class Job(msgspec.Struct, frozen=True):
     clean: bool = False
     """Then remove it."""
 
+    def __repr__(self) -> str:
+        """Without the URL and the password."""
+        return f"Job({self.qps:g} a second for {self.seconds:g} s, {self.keys} keys)"
+
     @property
     def shape(self) -> Shape:
         """When requests come."""

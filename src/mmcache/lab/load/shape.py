@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, pairwise
@@ -35,6 +35,11 @@ class Shape:
         """The factor then."""
         place = int(np.searchsorted(self.starts, second, side="right")) - 1
         return self.factors[max(0, place)]
+
+    def mean(self, seconds: float) -> float:
+        """Of the factors, from the beginning on."""
+        edges = [0.0, *(start for start in self.starts if 0 < start < seconds), seconds]
+        return sum(self.at(low) * (high - low) for low, high in pairwise(edges)) / seconds
 
     def arrivals(self, rate: float, begin: float, end: float, random: np.random.Generator) -> Floats:
         """When requests come in [begin, end), seconds, in order: a Poisson process of so many a second at factor 1."""
@@ -134,9 +139,3 @@ def mine(weights: Floats, index: int, of: int) -> tuple[npt.NDArray[np.int64], F
     """
     numbers = np.arange(index, len(weights), of)
     return numbers, np.cumsum(weights[numbers])
-
-
-def check(factors: Sequence[float]) -> None:
-    """Raises `SettingsError` for a shape without requests."""
-    if not any(factor > 0 for factor in factors):
-        raise SettingsError("this shape has no request in it")

@@ -20,7 +20,7 @@ def summary(job: Job, outcome: Outcome) -> dict[str, Any]:
     checked = outcome.checked
     return {
         "seconds": round(seconds, 2),
-        "asked_qps": job.qps,
+        "asked_qps": round(job.qps * job.shape.mean(seconds), 1),
         "qps": round(counts.requests / seconds, 1),
         "hit_ratio": counts.hit_share,
         **times(counts),
