@@ -22,6 +22,7 @@ from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Plan, Status
 from mmcache.scale.steps import MoveSlots, Settle, Step
 from mmcache.scale.telling import burst_news, conditions, failure, step_words
+from mmcache.scale.views import moves_slots_itself
 
 if TYPE_CHECKING:
     from mmcache.scale.access import Access
@@ -193,8 +194,9 @@ class Controller:
         return self._told_status(seen, plan, decided, trouble)
 
     def _done(self, step: Step, seen: Observed, cancelled: Cancelled) -> str | None:
-        if isinstance(step, MoveSlots | Settle) and step.source is not None and step.source in seen.nodes:
-            self._moved.add(seen.nodes[step.source].id)
+        source = seen.nodes.get(step.source or "") if isinstance(step, MoveSlots | Settle) else None
+        if source is not None and not moves_slots_itself(source.version):
+            self._moved.add(source.id)
         try:
             self._doers.act(step, seen, self._platform, self._access, cancelled)
         except Exception as error:  # noqa: BLE001 - whatever a platform or a node raises, the next turn tries again
