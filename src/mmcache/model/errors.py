@@ -129,3 +129,11 @@ class TracerError(MMCacheError):
 
 class ScaleError(MMCacheError):
     """A cluster cannot be made, reached or changed as was asked."""
+
+
+class KubernetesError(ScaleError):
+    """The API server refuses, or cannot be reached. code: of HTTP; 0 = there was no answer."""
+
+    def __init__(self, message: str, *, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,193 @@
+"""One resource and its cluster, turn by turn: read what is wanted, let the controller do its step, tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from mmcache.model.errors import KubernetesError, ScaleError, SettingsError
+from mmcache.operator import events, manifests, passwords, secrets, status
+from mmcache.operator.api import CACHES, CONFIG_MAPS, Api, Object
+from mmcache.operator.names import FORCE_DELETE
+from mmcache.operator.platform import KubernetesPlatform
+from mmcache.operator.resource import Wish, understood
+from mmcache.operator.secrets import Secrets
+from mmcache.scale.access import Access
+from mmcache.scale.controller import Controller
+from mmcache.scale.status import Happened, Phase, Status
+
+STEADY_SECONDS = 5.0
+BUSY_SECONDS = 1.0
+MOVING_SECONDS = 0.1
+"""Between two batches of slots."""
+TELL_SECONDS = 10.0
+"""Figures are written so often at most."""
+TELL_BUSY_SECONDS = 2.0
+SAVE_SECONDS = 60.0
+"""What is usual is saved so often, and what somebody took away beside the pods is put back."""
+NODE_SECONDS = 5.0
+
+_WAITING = (Phase.STEADY, Phase.BLOCKED, Phase.UNKNOWN)
+_log = logging.getLogger("mmcache.operator")
+
+
+class Cluster:
+    """One thread at a time. What it knows from turn to turn can be lost: then it is learned or done again."""
+
+    def __init__(self, api: Api, namespace: str, name: str, clock: Callable[[], float] = time.time) -> None:
+        self._api, self._namespace, self._name, self._clock = api, namespace, name, clock
+        self._platform: KubernetesPlatform | None = None
+        self._controller: Controller | None = None
+        self._secrets: Secrets | None = None
+        self._saved: str | None = None
+        self._saved_at = self._told_at = float("-inf")
+        self._spread = False
+        self.status: Status | None = None
+        """Of the last turn."""
+
+    def turn(self, cancelled: Callable[[], bool]) -> float:
+        """Returns the seconds until the next. Raises `KubernetesError` where the API server is out of reach."""
+        resource = self._api.get(CACHES, self._namespace, self._name)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            return STEADY_SECONDS
+        try:
+            wish = understood(resource)
+        except SettingsError as error:
+            self._refuse(resource, "InvalidSpec", str(error))
+            return STEADY_SECONDS
+        try:
+            controller = self._controller_for(wish)
+        except KubernetesError:
+            raise
+        except ScaleError as error:
+            self._refuse(resource, "SecretMissing", str(error))
+            return STEADY_SECONDS
+        self._upkeep(wish)
+        done = controller.turn(wish.cluster, self._clock(), cancelled)
+        self._tell(resource, wish, done)
+        self._save(wish, controller)
+        if done.phase in _WAITING:
+            return STEADY_SECONDS
+        return MOVING_SECONDS if done.progress is not None else BUSY_SECONDS
+
+    def drain(self, cancelled: Callable[[], bool]) -> bool:
+        """One turn of deletion; whether it is over. It always is in the end: see `drainSeconds`."""
+        resource = self._api.get(CACHES, self._namespace, self._name)
+        if resource is None or not resource["metadata"].get("deletionTimestamp"):
+            return resource is None
+        if (resource["metadata"].get("annotations") or {}).get(FORCE_DELETE) == "true":
+            return True
+        try:
+            wish = understood(resource)
+            since = _seconds(resource["metadata"]["deletionTimestamp"])
+            if self._clock() - since >= wish.drain_seconds:
+                late = f"not drained within {wish.drain_seconds} s; Kubernetes deletes what is left"
+                self._post(wish, Happened("DrainTimedOut", late, warning=True))
+                return True
+            controller = self._controller_for(wish)
+        except KubernetesError:
+            raise
+        except (SettingsError, ScaleError) as error:  # nobody could be asked; its owner's end ends what is left
+            _log.warning("%s/%s is deleted without draining: %s", self._namespace, self._name, error)
+            return True
+        done = controller.drain(self._clock(), cancelled)
+        if done.phase is Phase.DRAINING and done.nodes == 0:
+            return True
+        self._tell(resource, wish, done)
+        return False
+
+    def close(self) -> None:
+        """What is usual is saved once more. Raises `KubernetesError`."""
+        if self._controller is not None and self._platform is not None:
+            self._saved_at = float("-inf")
+            self._save(self._platform.wish, self._controller)
+
+    def _controller_for(self, wish: Wish) -> Controller:
+        """With what the nodes are talked to now. Raises `ScaleError`."""
+        found = secrets.read(self._api, wish)
+        if self._platform is None:
+            self._platform = KubernetesPlatform(self._api, wish)
+        self._platform.wish = wish
+        if self._controller is None or found != self._secrets:
+            saved = self._remembered(wish) if self._controller is None else self._controller.saved()
+            access = Access(found.password, None, found.context(), NODE_SECONDS)
+            self._controller = Controller(self._platform, access, saved)
+            self._secrets, self._spread = found, False
+        return self._controller
+
+    def _remembered(self, wish: Wish) -> Any:
+        found = self._api.get(CONFIG_MAPS, wish.namespace, f"{wish.name}-load")
+        if found is None:
+            return None
+        self._saved = (found.get("data") or {}).get("load.json")
+        try:
+            return json.loads(self._saved or "null")
+        except ValueError:
+            return {"damaged": True}  # the controller tells that it cannot use it
+
+    def _upkeep(self, wish: Wish) -> None:
+        """What is beside the pods is as it should be; a new password is everywhere."""
+        assert self._platform is not None
+        assert self._secrets is not None
+        if self._clock() - self._saved_at >= SAVE_SECONDS:
+            self._platform.repair()
+            self._spread &= self._secrets.previous is None
+        if not self._spread:
+            access = Access(None, None, self._secrets.context(), NODE_SECONDS)
+            wrong = passwords.spread(self._platform.members(), self._secrets, access)
+            self._spread = not wrong
+            for line in wrong:
+                _log.info("%s/%s: the password is not told yet: %s", wish.namespace, wish.name, line)
+
+    def _save(self, wish: Wish, controller: Controller) -> None:
+        if self._clock() - self._saved_at < SAVE_SECONDS:
+            return
+        self._saved_at = self._clock()
+        saved = json.dumps(controller.saved(), sort_keys=True)
+        if saved != self._saved:
+            self._api.apply(CONFIG_MAPS, manifests.baseline(wish, saved))
+            self._saved = saved
+
+    def _tell(self, resource: Mapping[str, Any], wish: Wish, done: Status) -> None:
+        self.status = done
+        for happened in done.happened:
+            self._post(wish, happened)
+        before = resource.get("status") or {}
+        change = status.change(before, status.told(done, wish, before, self._now()))
+        pause = TELL_SECONDS if done.progress is None else TELL_BUSY_SECONDS
+        if change and (status.urgent(change, before) or self._clock() - self._told_at >= pause):
+            self._write(change)
+
+    def _refuse(self, resource: Mapping[str, Any], reason: str, message: str) -> None:
+        before, generation = resource.get("status") or {}, resource["metadata"].get("generation", 0)
+        change = status.change(before, status.refused(reason, message, generation, before, self._now()))
+        if change:
+            _log.warning("%s/%s: %s: %s", self._namespace, self._name, reason, message)
+            self._write(change)
+
+    def _write(self, change: Object) -> None:
+        self._told_at = self._clock()
+        try:
+            self._api.merge(CACHES, self._namespace, self._name, {"status": change}, "status")
+        except KubernetesError as error:
+            if error.code != 404:  # it was deleted meanwhile
+                raise
+
+    def _post(self, wish: Wish, happened: Happened) -> None:
+        level = logging.WARNING if happened.warning else logging.INFO
+        _log.log(level, "%s/%s: %s: %s", wish.namespace, wish.name, happened.reason, happened.message)
+        try:
+            events.post(self._api, wish, happened, self._now())
+        except KubernetesError as error:  # such as in a namespace that is being deleted
+            _log.info("%s/%s: the event could not be written: %s", wish.namespace, wish.name, error)
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(written: str) -> float:
+    return datetime.fromisoformat(written).timestamp()

@@ -1,0 +1,161 @@
+"""Members of a cluster as pods: one StatefulSet a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmcache.model.errors import KubernetesError
+from mmcache.operator import manifests, pods
+from mmcache.operator.api import (
+    BUDGETS,
+    BUDGETS_BEFORE_1_21,
+    CONFIG_MAPS,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+    Api,
+    Object,
+)
+from mmcache.operator.manifests import Manifest, selector
+from mmcache.operator.names import PORT, SHARD, TEMPLATE, pod, stateful_set
+from mmcache.operator.resource import Wish
+from mmcache.scale.observed import Member
+
+
+class KubernetesPlatform:
+    """See `mmcache.scale.platform.Platform`. `wish` may be changed between two turns, never within one.
+
+    A pod that died is made again by its StatefulSet; that a container which died in its pod waits before it is back,
+    its own script sees to.
+    """
+
+    def __init__(self, api: Api, wish: Wish) -> None:
+        self._api = api
+        self.wish = wish
+        self._applied: dict[str, Manifest] = {}
+        """By path: what was applied last, so that an unchanged thing is not applied in every turn."""
+
+    def members(self) -> Sequence[Member]:
+        """Pods that are there, and those that a StatefulSet is about to make."""
+        wish = self.wish
+        places = {
+            (int(found["metadata"]["labels"][SHARD]), place)
+            for found in self._shards()
+            for place in range(int(found["spec"].get("replicas", 1)))
+            if not found["metadata"].get("deletionTimestamp")
+        }
+        seen = {
+            (number, place): found
+            for found in self._api.list(PODS, wish.namespace, selector(wish))
+            if (at := _place(found)) is not None
+            for number, place in [at]
+        }
+        hashes = {number: _template(wish, number) for number in {number for number, _ in places | set(seen)}}
+        return [
+            _member(number, place, seen.get((number, place)), hashes[number], (number, place) not in places)
+            for number, place in sorted(places | set(seen))
+        ]
+
+    def start_shard(self, shard: int, members: int) -> None:
+        """Services and settings first: the pods need them."""
+        self.ensure()
+        now = self._api.get(STATEFUL_SETS, self.wish.namespace, stateful_set(self.wish.name, shard))
+        if now is not None and now["metadata"].get("deletionTimestamp"):
+            return  # its name is free once it has gone
+        running = 0 if now is None else int(now["spec"].get("replicas", 1))
+        self._api.apply(STATEFUL_SETS, pods.shard(self.wish, shard, max(members, running)))
+
+    def stop_shard(self, shard: int, keep: int = 0) -> None:
+        """From the top place down, as StatefulSets do; the last one takes the StatefulSet with it."""
+        wish, name = self.wish, stateful_set(self.wish.name, shard)
+        now = self._api.get(STATEFUL_SETS, wish.namespace, name)
+        if keep == 0:
+            if now is not None:
+                self._api.delete(STATEFUL_SETS, wish.namespace, name, now["metadata"]["uid"])
+        elif now is not None and int(now["spec"].get("replicas", 1)) > keep:
+            self._api.apply(STATEFUL_SETS, pods.shard(wish, shard, keep))
+
+    def replace(self, member: Member) -> None:
+        """The StatefulSet learns what is wanted, then makes the pod anew. A pod that is new already stays."""
+        wish = self.wish
+        self.ensure()
+        found = self._api.get(PODS, wish.namespace, pod(wish.name, member.shard, member.place))
+        if found is None or found["metadata"].get("deletionTimestamp"):
+            return
+        if member.host and (found.get("status") or {}).get("podIP", "") != member.host:
+            return  # not the one that was meant
+        now = self._api.get(STATEFUL_SETS, wish.namespace, stateful_set(wish.name, member.shard))
+        if now is None or now["metadata"].get("deletionTimestamp"):
+            return
+        self._api.apply(STATEFUL_SETS, pods.shard(wish, member.shard, int(now["spec"].get("replicas", 1))))
+        self._api.delete(PODS, wish.namespace, found["metadata"]["name"], found["metadata"]["uid"])
+
+    def ensure(self) -> None:
+        """What a cluster has beside its pods; and its shards, so that a pod which Kubernetes makes anew is current."""
+        self._keep(SERVICES, manifests.nodes_service(self.wish))
+        self._keep(SERVICES, manifests.service(self.wish))
+        self._keep(CONFIG_MAPS, manifests.settings(self.wish))
+        try:
+            self._keep(BUDGETS, manifests.disruption_budget(self.wish))
+        except KubernetesError as error:
+            if error.code != 404:
+                raise
+            self._keep(BUDGETS_BEFORE_1_21, manifests.disruption_budget(self.wish, "v1beta1"))
+
+    def repair(self) -> None:
+        """What somebody deleted or changed beside the pods is put back: to be called now and then."""
+        self._applied.clear()
+        self.ensure()
+        for found in self._shards():
+            if not found["metadata"].get("deletionTimestamp"):
+                number = int(found["metadata"]["labels"][SHARD])
+                self._api.apply(STATEFUL_SETS, pods.shard(self.wish, number, int(found["spec"].get("replicas", 1))))
+
+    def empty(self) -> bool:
+        """Nothing of the cluster runs any more."""
+        return not self._shards() and not self._api.list(PODS, self.wish.namespace, selector(self.wish))
+
+    def _shards(self) -> list[Object]:
+        found = self._api.list(STATEFUL_SETS, self.wish.namespace, selector(self.wish))
+        return [one for one in found if str(one["metadata"]["labels"].get(SHARD, "")).isdecimal()]
+
+    def _keep(self, kind: Any, wanted: Manifest) -> None:
+        path = kind.path(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
+        if self._applied.get(path) != wanted:
+            self._api.apply(kind, wanted)
+            self._applied[path] = wanted
+
+
+def _template(wish: Wish, number: int) -> str:
+    return str(pods.template(wish, number)["metadata"]["labels"][TEMPLATE])
+
+
+def _place(found: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Shard and place of a pod; None for one that is none of ours, whatever its labels say."""
+    told = found["metadata"]
+    number, place = told["labels"].get(SHARD, ""), told["name"].rpartition("-")[2]
+    owners = told.get("ownerReferences") or ()
+    if not (number.isdecimal() and place.isdecimal()) or not any(one["kind"] == "StatefulSet" for one in owners):
+        return None
+    return int(number), int(place)
+
+
+def _member(
+    number: int, place: int, found: Mapping[str, Any] | None, template: str, surplus: bool
+) -> Member:  # fmt: skip
+    if found is None:
+        return Member(number, place)
+    told, status = found["metadata"], found.get("status") or {}
+    conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+    leaving = surplus or bool(told.get("deletionTimestamp")) or status.get("phase") in ("Failed", "Succeeded")
+    return Member(
+        shard=number,
+        place=place,
+        host=status.get("podIP") or "",
+        port=PORT,
+        ready=conditions.get("Ready") == "True" and not leaving,
+        leaving=leaving,
+        current=(told.get("labels") or {}).get(TEMPLATE) == template,
+        machine=(found.get("spec") or {}).get("nodeName") or "",
+    )

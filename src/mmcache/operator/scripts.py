@@ -1,0 +1,94 @@
+"""What runs in a node's container: how it starts, whether it answers, how it leaves.
+
+Plain `sh` with `cat`, `od`, `sed`, `tr`, `awk` and `sha256sum`, which Debian's and Alpine's images have. The
+server reads secrets from a file in the pod's own memory: they are on no command line.
+"""
+
+from __future__ import annotations
+
+from mmcache.operator.names import PORT
+
+CONF = "/etc/mmcache"
+AUTH = "/etc/mmcache-auth"
+TLS = "/etc/mmcache-tls"
+RUN = "/run/mmcache"
+"""In memory; lives as long as the pod, longer than a container."""
+
+_LEAVE_STEPS = 40
+
+
+def start(auth: str | None, tls: bool) -> str:
+    """The container's command. `auth`: the Secret's key."""
+    return _lines(
+        "set -eu",
+        "umask 077",
+        # A node that lost its memory comes back under a new name, and not before the others took the old one for dead:
+        # else an empty primary would make its replicas forget everything.
+        f'if [ -e {RUN}/started ]; then sleep "$NODE_WAIT_SECONDS"; fi',
+        f": > {RUN}/started",
+        f"rm -f {RUN}/nodes.conf",
+        f"cat {CONF}/valkey.conf > {RUN}/valkey.conf",
+        *(_authenticated(auth) if auth else ()),
+        *(_encrypted() if tls else [f"echo 'port {PORT}' >> {RUN}/valkey.conf"]),
+        'server=$(command -v valkey-server || command -v redis-server)',
+        f'exec "$server" {RUN}/valkey.conf --dir {RUN} --bind "$POD_IP" --cluster-announce-ip "$POD_IP"',
+    )  # fmt: skip
+
+
+def _authenticated(key: str) -> list[str]:
+    # Every byte is written as \xHH, so that no password can end the line or begin another directive.
+    return [
+        f'password=$(cat "{AUTH}/{key}")',
+        '[ -n "$password" ] || { echo "the password is empty" >&2; exit 1; }',
+        """escaped=$(printf %s "$password" | od -An -v -tx1 | tr -d ' \\n' | sed 's/../\\\\x&/g')""",
+        'hashed() { printf \'#%s\' "$(printf %s "$1" | sha256sum | cut -c1-64)"; }',
+        'known=$(hashed "$password")',
+        f'if [ -s {AUTH}/previous ]; then known="$known $(hashed "$(cat {AUTH}/previous)")"; fi',
+        f"""printf 'masterauth "%s"\\nuser default on %s ~* &* +@all\\n' "$escaped" "$known" >> {RUN}/valkey.conf""",
+        "unset password escaped known",
+    ]
+
+
+def _encrypted() -> list[str]:
+    said = ("port 0", f"tls-port {PORT}", f"tls-cert-file {TLS}/tls.crt", f"tls-key-file {TLS}/tls.key",
+            f"tls-ca-cert-file {TLS}/ca.crt", "tls-auth-clients optional", "tls-cluster yes",
+            "tls-replication yes")  # fmt: skip
+    return [f"printf '%s\\n' {' '.join(repr(line) for line in said)} >> {RUN}/valkey.conf"]
+
+
+def ready(auth: str | None, tls: bool) -> str:
+    """It answers. An image without a command-line client is asked by TCP only, by the other probe."""
+    return _lines(*_client(auth, tls), '[ -n "$cli" ] || exit 0', '[ "$(ask "$POD_IP" ping)" = PONG ]')
+
+
+def leave(auth: str | None, tls: bool) -> str:
+    """Before it is ended, as when its machine is drained: a primary with slots lets a replica take its place."""
+    return _lines(
+        *_client(auth, tls),
+        '[ -n "$cli" ] || exit 0',
+        'mine=$(ask "$POD_IP" cluster myid)',
+        # Columns: id, address, flags, primary, ping, pong, epoch, link, slots.
+        """nodes() { ask "$POD_IP" cluster nodes; }""",
+        """serves() { nodes | awk -v id="$mine" '$1 == id && $3 ~ /master/ && NF > 8 { found = 1 } """
+        """END { exit !found }'; }""",
+        "serves || exit 0",
+        """heir=$(nodes | awk -v id="$mine" '$4 == id && $3 !~ /fail/ && $8 == "connected" """
+        """{ sub(/@.*/, "", $2); sub(/:[0-9]+$/, "", $2); print $2; exit }')""",
+        '[ -n "$heir" ] || exit 0',
+        'ask "$heir" cluster failover > /dev/null',
+        f"for _ in $(seq {_LEAVE_STEPS}); do serves || exit 0; sleep 0.5; done",
+    )
+
+
+def _client(auth: str | None, tls: bool) -> list[str]:
+    words = f"-p {PORT}" + (f" --tls --cacert {TLS}/ca.crt" if tls else "")
+    secret = [f'export REDISCLI_AUTH="$(cat "{AUTH}/{auth}")"', 'export VALKEYCLI_AUTH="$REDISCLI_AUTH"']
+    return [
+        "cli=$(command -v valkey-cli || command -v redis-cli || true)",
+        *(secret if auth else ()),
+        f'ask() {{ host=$1; shift; "$cli" -h "$host" {words} "$@" 2>/dev/null; }}',
+    ]
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
