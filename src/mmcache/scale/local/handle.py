@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-
 from mmcache.model.errors import ScaleError
 from mmcache.scale.access import Access
 from mmcache.scale.local import processes
@@ -67,6 +66,11 @@ class Handle:
     def supervisor(self) -> int | None:
         """The process that watches over it; None: nobody does."""
         return holder(self.files.supervisor_lock)
+
+    def require_supervisor(self) -> None:
+        """Raises `ScaleError` where nobody would do what is wanted."""
+        if not is_held(self.files.supervisor_lock):
+            raise ScaleError(f"nobody watches over the cluster in {self.files.folder}: mmcache cluster up")
 
     @property
     def password(self) -> str:

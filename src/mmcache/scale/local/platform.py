@@ -109,12 +109,12 @@ class LocalPlatform:
             if file.path and Path(file.path).exists() and not can_follow(wanted, find(file.path)):
                 raise ScaleError(
                     f"a {wanted} cannot read what a {file.server} wrote: the blocks would be lost. Go on with the "
-                    "newer one (mmcache cluster upgrade), or start anew (mmcache cluster down, then up --version)"
+                    "newer one (mmcache cluster upgrade), or start anew (mmcache cluster down, then up --server)"
                 )
             self._end(member.name, replacing=True)
 
     def tend(self) -> None:
-        """End what is to end, start what died, see that none hangs; what did not go is in `troubles`. Raises `OSError`."""
+        """End what is to end, start what died, see that none hangs; `troubles` says of whom not. Raises `OSError`."""
         with self._lock:
             self._children = [child for child in self._children if child.poll() is None]
             names = self.files.member_names()
