@@ -21,6 +21,7 @@ from mmcache.cli import (
     lab,
     learn,
     look,
+    operator,
     prefetch,
     purge,
     semantic,
@@ -70,6 +71,7 @@ def build() -> App:
     app.command(signature.app)
     app.command(sync.app)
     app.command(serve.serve)
+    app.command(operator.app)
     app.command(dashboard.dashboard)
     app.command(trace.trace)
     app.command(top.top)
