@@ -1,0 +1,120 @@
+"""Slots whose node is absent: its replica takes over, or it is waited for, or they are lost and given to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mmcache.scale.aim import Aim, do, fresh, phase_of, wait
+from mmcache.scale.evenly import filled
+from mmcache.scale.observed import Member
+from mmcache.scale.picture import Absent, Picture
+from mmcache.scale.status import Phase, Plan
+from mmcache.scale.steps import Assign, Failover
+
+
+def take_over(picture: Picture, aim: Aim) -> Plan | None:
+    """A replica takes the place of a primary that will not return, where the nodes do not see to it themselves.
+
+    They elect no replica of a node that has become another one (`noaddr`), none without a majority of primaries, and
+    none whose link was down too long. An election that is just going on does no harm: the newer epoch wins.
+    """
+    for absent in _owners(picture):
+        heirs = followers(picture, absent.id)
+        if absent.gone and heirs and (absent.failed or (absent.doubted and not _majority(picture))):
+            heir = heirs[0].name
+            return do(
+                Phase.REPAIRING, Failover(heir, taken=True), "TakingOver",
+                f"{heir} takes the place of a primary that will not return ({absent.id[:8]})",
+            )  # fmt: skip
+    return None
+
+
+def await_absent(picture: Picture, aim: Aim) -> Plan | None:
+    """Nothing is given away that an absent node may still serve, or a replica may still take over."""
+    for absent in _owners(picture):
+        heirs = followers(picture, absent.id)
+        hidden = any(
+            other.primary == absent.id and not other.gone and not other.failed for other in picture.absent.values()
+        )
+        what = f"{len(picture.slots_of[absent.id])} slots are served by nobody"
+        if heirs or hidden:
+            if absent.failed or absent.doubted or absent.gone:
+                return wait(
+                    Phase.REPAIRING, "Electing", f"{what}: a replica is about to take over from {absent.id[:8]}"
+                )
+        elif absent.gone:
+            continue
+        missing = [member for member in picture.silent if member.host]
+        named = ", ".join(member.name for member in missing) or absent.id[:8]
+        if absent.doubted:
+            told = f"{what} until {named} is started again: if its machine is gone, delete it"
+        else:
+            told = f"{named} does not answer, though the other nodes see it serve: is it reachable from here?"
+        return wait(Phase.REPAIRING, "PrimaryAbsent", told)
+    return None
+
+
+def assign(picture: Picture, aim: Aim) -> Plan | None:
+    """Slots that nobody serves go to those who have fewest: at the beginning, and when their blocks are lost."""
+    lost = [absent for absent in _owners(picture) if absent.gone and not followers(picture, absent.id)]
+    slots = sorted(picture.unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
+    if not slots:
+        return None
+    able = [shard for shard in range(aim.shards) if picture.usable(shard)]
+    if fresh(picture):
+        waited = [member.name for member in picture.silent if member.host]
+        waited += [str(shard) for shard in range(aim.shards) if shard not in able]
+        if waited:
+            return wait(Phase.CREATING, "Starting", f"waiting for {', '.join(waited)}")
+    able = able or [shard for shard in picture.counts if picture.usable(shard)]
+    if not able:
+        return wait(Phase.REPAIRING, "NobodyLeft", f"{len(slots)} slots wait for a node that can serve them")
+    share = filled(picture.counts, able, len(slots))
+    shard = min(share)
+    name = picture.primaries[shard].name
+    phase = Phase.REPAIRING if lost else phase_of(picture, aim, shard)
+    told = f"{name} gets {share[shard]} slots that nobody serves"
+    if lost:
+        told += "; the blocks that were in them are lost"
+    return do(phase, Assign(name, tuple(slots[: share[shard]])), "BlocksLost" if lost else "Assigning", told)
+
+
+def relieve(picture: Picture, aim: Aim) -> Plan | None:
+    """A primary that is about to be stopped hands over to a replica while it can."""
+    for shard, primary in picture.primaries.items():
+        heir = heir_of(picture, shard) if primary.leaving and picture.serves(primary.name) else None
+        if heir is not None:
+            told = f"{heir.name} takes over from {primary.name}, which is being stopped"
+            return do(phase_of(picture, aim, shard), Failover(heir.name), "HandingOver", told)
+    return None
+
+
+def heir_of(picture: Picture, shard: int, among: Iterable[Member] | None = None) -> Member | None:
+    """The replica that can take over from a shard's living primary without losing a block."""
+    primary = picture.nodes[picture.primaries[shard].name]
+    for member in followers(picture, primary.id):
+        able = picture.nodes[member.name].in_sync and member.ready and not member.leaving and member.shard == shard
+        if able and (among is None or member in among):
+            return member
+    return None
+
+
+def followers(picture: Picture, id: str) -> list[Member]:
+    """Members that answered and replicate an id; who has most of it and will stay comes first."""
+    found = [picture.named[name] for name, node in picture.nodes.items() if node.primary == id]
+
+    def rank(member: Member) -> tuple[bool, bool, bool, int, int, int]:
+        node = picture.nodes[member.name]
+        return member.leaving, not node.in_sync, not member.current, -node.keys, member.shard, member.place
+
+    return sorted(found, key=rank)
+
+
+def _owners(picture: Picture) -> list[Absent]:
+    return [picture.absent[id] for id in sorted(picture.slots_of) if id in picture.absent]
+
+
+def _majority(picture: Picture) -> bool:
+    """Whether enough primaries are here to elect one."""
+    here = sum(id in picture.ids for id in picture.slots_of)
+    return 2 * here > len(picture.slots_of)
