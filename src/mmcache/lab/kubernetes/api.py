@@ -38,6 +38,7 @@ class Api:
         self.port, self.token, self.authority = port, token, authority
         self._context = ssl.create_default_context(cafile=str(authority))
         self._own = threading.local()
+        self._all: list[http.client.HTTPSConnection] = []
 
     def get(self, path: str, **query: str) -> Json:
         """An object or a list. Raises `ApiError`, `OSError`."""
@@ -88,7 +89,9 @@ class Api:
         kept: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
         for connection in [kept, None] if kept is not None else [None]:
             use = connection or self._connection()
-            self._own.connection = use
+            if connection is None:
+                self._own.connection = use
+                self._all.append(use)
             try:
                 use.request(method, path, body, self._headers() | ({"Content-Type": kind} if body else {}))
                 reply = use.getresponse()
@@ -104,6 +107,11 @@ class Api:
         found: Json = json.loads(said) if parsed else {}
         return found
 
+    def close(self) -> None:
+        """The connections of all threads."""
+        while self._all:
+            self._all.pop().close()
+
     def _connection(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=_PATIENCE_SECONDS, context=self._context)
 
@@ -115,15 +123,26 @@ class Watch:
     """Iterate over it for ("ADDED" | "MODIFIED" | "DELETED", object). Ends with the server, or when it is closed."""
 
     def __init__(self, connection: http.client.HTTPSConnection, path: str, headers: Mapping[str, str]) -> None:
-        connection.request("GET", path, headers=headers)
-        reply = connection.getresponse()
-        if reply.status != 200:
-            raise _error(reply.status, reply.read())
-        self._reply, self._socket = reply, connection.sock
+        self._connection = connection
+        try:
+            connection.request("GET", path, headers=headers)
+            self._reply = connection.getresponse()
+            if self._reply.status != 200:
+                raise _error(self._reply.status, self._reply.read())
+        except BaseException:
+            connection.close()
+            raise
+        self._socket = connection.sock
         if self._socket is not None:
             self._socket.settimeout(None)
 
     def __iter__(self) -> Iterator[tuple[str, Json]]:
+        try:
+            yield from self._events()
+        finally:
+            self._connection.close()
+
+    def _events(self) -> Iterator[tuple[str, Json]]:
         rest = b""
         while True:
             try:

@@ -148,7 +148,8 @@ def control_plane(folder: Path, servers: Servers | None = None) -> Iterator[Cont
         await_ready(process, lambda: listens(store), folder / "etcd.log", "etcd")
         server = [
             "--etcd-servers", f"http://127.0.0.1:{store}", "--secure-port", str(port), "--bind-address", "127.0.0.1",
-            "--advertise-address", "192.0.2.1", "--tls-cert-file", str(made.certificate), "--tls-private-key-file", str(made.key),
+            "--advertise-address", "192.0.2.1", "--tls-cert-file", str(made.certificate),
+            "--tls-private-key-file", str(made.key),
             "--cert-dir", str(folder / "certs"), "--token-auth-file", str(folder / "tokens.csv"),
             "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/16",
             "--service-account-issuer", "https://lab", "--service-account-signing-key-file", str(made.key),
@@ -164,6 +165,7 @@ def control_plane(folder: Path, servers: Servers | None = None) -> Iterator[Cont
             "--use-service-account-credentials=false", "--profiling=false",
         ]  # fmt: skip
         stack.enter_context(_running(servers, "kube-controller-manager", manager, folder))
+        stack.callback(plane.admin.close)
         yield plane
 
 
