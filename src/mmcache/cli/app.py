@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 from mmcache.cli import (
     advise,
     bench,
+    cluster,
     dashboard,
     demo,
     drift,
@@ -76,6 +77,7 @@ def build() -> App:
     app.command(trace.trace)
     app.command(top.top)
     app.command(hot.hot)
+    app.command(cluster.app)
     app.command(lab.app)
     app.command(bench.app)
     app.register_install_completion_command(add_to_startup=False)
