@@ -41,18 +41,14 @@ class Target:
     @staticmethod
     def local(folder: Path | None) -> Target:
         """The cluster of this machine. Raises `ScaleError` where there is none."""
-        from mmcache.scale.local.files import Files
-        from mmcache.scale.local.handle import default_folder
-        from mmcache.scale.local.ports import HOST
+        from mmcache.scale.local.handle import Handle, default_folder
 
-        files = Files((folder or default_folder()).expanduser())
-        members = [file for name in files.member_names() if (file := files.member(name)) is not None]
-        ports = [file.port for file in members if file.boot and not file.leaving]
-        if not ports:
+        handle = Handle(folder or default_folder())
+        if not handle.exists:
             raise ScaleError(
-                f"no cluster runs in {files.folder}: `mmcache cluster up` makes one; or name another with --to URL"
+                f"no cluster in {handle.files.folder}: `mmcache cluster up` makes one; or name one by --to"
             )
-        return Target(f"valkey://{','.join(f'{HOST}:{port}' for port in ports)}?cluster=true", files.password, files)
+        return Target(handle.url, handle.password, handle.files)
 
     def told(self) -> Told | None:
         """What its supervisor says."""
