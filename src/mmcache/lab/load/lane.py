@@ -69,7 +69,7 @@ class Lane:
             while at < len(due):
                 now = time.monotonic()
                 if stop.is_set() or now > end:
-                    self.unasked += len(due) - at
+                    self.unasked += max(0, int(np.searchsorted(due, now - begin, side="right")) - at)
                     break
                 wait = due[at] + begin - now
                 if wait > 0:
