@@ -7,13 +7,18 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from mmcache.cli.output import Exit
 from mmcache.model.errors import ScaleError, SettingsError
+
+if TYPE_CHECKING:
+    from mmcache.operator.api import Api
 
 app = App(name="operator", help="Run a cluster of Valkey on Kubernetes that grows with its load: `MultimodalCache`.")
 
@@ -71,6 +76,10 @@ def crd(
     *,
     cel: Annotated[bool, Parameter(help="Rules across fields, which servers from 1.27 on know.")] = True,
     form: Annotated[str, Parameter(name="--format", help="`yaml` or `json`.")] = "yaml",
+    apply: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Bring the API server's up to date instead.")
+    ] = False,
+    kubeconfig: Annotated[Path | None, Parameter(help="For --apply; as in `run`.")] = None,
 ) -> int:
     """Print the CustomResourceDefinition.
 
@@ -78,7 +87,36 @@ def crd(
     """
     from mmcache.operator.crd import definition
 
+    if apply:
+        _installed()
+        from mmcache.operator.hooks import apply_definition
+
+        with _connected(kubeconfig) as api:
+            print(f"{apply_definition(api)} is up to date")
+        return Exit.DONE
     return _printed([definition(cel)], form)
+
+
+@app.command
+def remove(
+    name: str,
+    /,
+    *,
+    namespace: Annotated[str, Parameter(help="Where it is.")],
+    timeout: Annotated[float, Parameter(help="Seconds to wait until it is gone.")] = 600.0,
+    kubeconfig: Annotated[Path | None, Parameter(help="As in `run`.")] = None,
+) -> int:
+    """Delete a `MultimodalCache`, and wait until its operator has ended all that belongs to it.
+
+    Example: mmcache operator remove shared --namespace inference
+    """
+    _installed()
+    from mmcache.operator.hooks import remove as removed
+
+    with _connected(kubeconfig) as api:
+        there = removed(api, namespace, name, timeout)
+    print(f"{namespace}/{name} is gone" if there else f"there is no {namespace}/{name}")
+    return Exit.DONE
 
 
 @app.command
@@ -113,6 +151,18 @@ def _printed(found: list[dict[str, Any]], form: str) -> int:
         raise SettingsError("YAML needs PyYAML: pip install 'mmcache[operator]', or take --format json") from error
     print(yaml.safe_dump_all(found, sort_keys=False, width=120), end="")
     return Exit.DONE
+
+
+@contextmanager
+def _connected(kubeconfig: Path | None) -> Iterator[Api]:
+    from mmcache.operator.api import Api
+    from mmcache.operator.login import found
+
+    api = Api.connected(found(kubeconfig))
+    try:
+        yield api
+    finally:
+        api.close()
 
 
 def _installed() -> None:
