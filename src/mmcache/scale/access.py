@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,7 @@ class Contact:
 
     def __init__(self, access: Access, host: str, port: int) -> None:
         """Connect. Raises `ScaleError`."""
+        self._told: Sequence[Command] = ()
         self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             self._wire = Wire(
@@ -67,27 +69,44 @@ class Contact:
 
     def tell(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
         """All at once; the replies in order, an error reply as a `TierError` in its place. Raises `ScaleError`."""
+        self.begin(commands, seconds)
+        return self.end()
+
+    def begin(self, commands: Sequence[Command], seconds: float | None = None) -> None:
+        """Tell them, to hear the replies at `end`. Raises `ScaleError`."""
+        self._told = commands
+        with self._failing():
+            self._wire.send(commands, seconds)
+
+    def end(self) -> list[Any]:
+        """The replies to what was begun, as `tell` returns them. Raises `ScaleError`."""
+        with self._failing():
+            return self._wire.receive(len(self._told))
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
         try:
-            return self._wire.call(commands, seconds)
+            yield
         except TimeoutError as error:
-            raise ScaleError(f"{self.place}: {_named(commands[0])} is not answered in time") from error
+            raise ScaleError(f"{self.place}: {_named(self._told[0])} is not answered in time") from error
         except OSError as error:
-            raise ScaleError(f"{self.place}: {_named(commands[0])}: {error}") from error
+            raise ScaleError(f"{self.place}: {_named(self._told[0])}: {error}") from error
 
     def ask(self, *words: Word, seconds: float | None = None) -> Any:
         """One command. Raises `ScaleError`, also for an error reply."""
-        (reply,) = self.tell([words], seconds)
-        if isinstance(reply, TierError):
-            raise ScaleError(f"{self.place}: {_named(words)}: {reply}") from reply
-        return reply
+        return self.insist([words], seconds)[0]
 
     def insist(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
         """All at once. Raises `ScaleError` for the first error reply."""
         replies = self.tell(commands, seconds)
         for words, reply in zip(commands, replies, strict=True):
-            if isinstance(reply, TierError):
-                raise ScaleError(f"{self.place}: {_named(words)}: {reply}") from reply
+            self.check(words, reply)
         return replies
+
+    def check(self, words: Command, reply: Any) -> None:
+        """Raises `ScaleError` when this command's reply is an error."""
+        if isinstance(reply, TierError):
+            raise ScaleError(f"{self.place}: {_named(words)}: {reply}") from reply
 
     def close(self) -> None:
         """End it."""

@@ -13,7 +13,7 @@ from mmcache.model.errors import ScaleError
 from mmcache.scale.access import Access
 from mmcache.scale.observed import Member, NodeSeen, Observed
 from mmcache.scale.platform import Platform
-from mmcache.scale.views import jobs_under_way, moves_slots_itself, read_node
+from mmcache.scale.views import jobs, moves_slots_itself, read_node, under_way
 
 _MOST_THREADS = 64
 _NODE_WORDS = (("CLUSTER", "NODES"), ("CLUSTER", "INFO"), ("INFO",))
@@ -50,7 +50,7 @@ def ask_node(member: Member, access: Access, known: dict[str, frozenset[int]] | 
             if seen.primary or not moves_slots_itself(seen.version):
                 return seen
             told = node.ask("CLUSTER", "GETSLOTMIGRATIONS", seconds=until - time.monotonic())
-            return replace(seen, moving=bool(jobs_under_way(told)))
+            return replace(seen, moving=any(map(under_way, jobs(told))))
         except ScaleError as error:
             raise error if node.place in str(error) else ScaleError(f"{node.place}: {error}") from error
 

@@ -63,11 +63,19 @@ class Wire:
 
         All of it ends within `seconds`, by default those of the connection. Raises `OSError`.
         """
+        self.send(commands, seconds)
+        return self.receive(len(commands))
+
+    def send(self, commands: Sequence[Command], seconds: float | None = None) -> None:
+        """To be followed by `receive`. Raises `OSError`."""
         self._until = time.monotonic() + (self._seconds if seconds is None else seconds)
         self._left = self._most
         self._socket.settimeout(self._patience())
         self._socket.sendall(b"".join(map(_framed, commands)))
-        return [self._reply(0) for _ in commands]
+
+    def receive(self, count: int) -> list[Any]:
+        """The replies to what was sent. Raises `OSError`."""
+        return [self._reply(0) for _ in range(count)]
 
     def close(self) -> None:
         """End it."""

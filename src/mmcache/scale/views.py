@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mmcache.model.errors import ScaleError
@@ -20,12 +21,28 @@ _LARGEST = 1 << 62
 _NO_SLOTS: frozenset[int] = frozenset()
 
 
-def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[int]]) -> NodeSeen:
-    """Of the replies to CLUSTER NODES, CLUSTER INFO and INFO; `moving` stays to be asked for.
+@dataclass(frozen=True)
+class View:
+    """CLUSTER NODES of one node."""
+
+    me: Other
+    others: Mapping[str, Other]
+    """By id, itself included."""
+    importing: Mapping[int, str]
+    migrating: Mapping[int, str]
+
+    def owner(self, slot: int) -> str | None:
+        """Whose it is in this view, by id; None = nobody's."""
+        return next((other.id for other in self.others.values() if slot in other.slots), None)
+
+
+def read_view(nodes: Any, known: dict[str, frozenset[int]] | None = None) -> View:
+    """Of the reply to CLUSTER NODES.
 
     known: sets of slots by how they are written, shared by all views of one look, since most are equal. Raises
     `ScaleError` for what no node says.
     """
+    known = {} if known is None else known
     others: dict[str, Other] = {}
     own: tuple[Other, dict[int, str], dict[int, str]] | None = None
     for line in _text(nodes, "CLUSTER NODES").splitlines():
@@ -39,19 +56,24 @@ def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[in
             own = other, importing, migrating
     if own is None:
         raise ScaleError("CLUSTER NODES does not name the node itself")
+    return View(own[0], others, own[1], own[2])
+
+
+def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[int]]) -> NodeSeen:
+    """Of the replies to CLUSTER NODES, CLUSTER INFO and INFO; `moving` stays to be asked for. See `read_view`."""
+    view = read_view(nodes, known)
     told = _fields(_text(info, "INFO"))
-    state = _fields(_text(cluster, "CLUSTER INFO")).get("cluster_state")
-    me = own[0]
+    me = view.me
     return NodeSeen(
         id=me.id,
         primary=me.primary,
         in_sync=not me.primary or (told.get("master_link_status") == "up" and told.get("role") == "slave"),
         slots=me.slots,
-        importing=own[1],
-        migrating=own[2],
+        importing=view.importing,
+        migrating=view.migrating,
         epoch=me.epoch,
-        others=others,
-        cluster_ok=state == "ok",
+        others=view.others,
+        cluster_ok=_fields(_text(cluster, "CLUSTER INFO")).get("cluster_state") == "ok",
         version=version(told),
         keys=_keys(told),
         used_bytes=_count(told, "used_memory"),
@@ -89,9 +111,9 @@ def jobs(reply: Any) -> list[dict[str, str]]:
         raise ScaleError(f"CLUSTER GETSLOTMIGRATIONS answers {reply!r:.40}") from error
 
 
-def jobs_under_way(reply: Any) -> list[dict[str, str]]:
-    """Those that are not over. Raises `ScaleError`."""
-    return [job for job in jobs(reply) if job.get("state") not in _OVER]
+def under_way(job: Mapping[str, str]) -> bool:
+    """Whether a slot migration is not over."""
+    return job.get("state") not in _OVER
 
 
 def _read_line(line: str, known: dict[str, frozenset[int]]) -> tuple[Other, dict[int, str], dict[int, str]]:

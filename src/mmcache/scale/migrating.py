@@ -1,0 +1,186 @@
+"""Slots go key by key: MIGRATE, as all servers have it. A slot is open meanwhile: both sides answer for it.
+
+While a slot is open, the source answers for the keys that it has and sends clients to the target for all others
+(`ASK`). So whatever is new is at the target, and whatever the source has, it has the last word on: a copy of it at the
+target is left over from a MIGRATE of which the end was not heard, and is written over (`REPLACE`). The target is told
+first that the slot is its own now, then the source, then the others: in between nobody is sent in a circle.
+
+This may be cut off anywhere. Done again, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mmcache.model.errors import ScaleError, TierError
+from mmcache.scale.access import Contact
+from mmcache.scale.present import Cancelled, Present
+from mmcache.scale.talk import Command, Word
+
+LOAD_BYTES = 4 << 20
+"""That the source sends in one go. It serves nobody meanwhile."""
+LOAD_KEYS = 200
+GROUP_SLOTS = 512
+"""That are open at a time, if they are empty…"""
+GROUP_BYTES = 64 << 20
+"""…and if they are not, so many bytes: what has begun is brought to its end before `cancelled` is heard."""
+_ATTEMPTS = 3
+_NODE_TIMEOUT_MS = 15_000
+_BYTES_A_MS = 10_000
+"""That a slow network still brings over."""
+
+
+class Sides:
+    """A source and a target, and what is to be known of both to move keys. Raises `ScaleError`."""
+
+    def __init__(self, present: Present, source: str, target: str) -> None:
+        self.present, self.names = present, (source, target)
+        self.source, self.target = present.contact(source), present.contact(target)
+        self.source_id, self.target_id = present.identity(source), present.identity(target)
+        found = present.view(source).others.get(self.target_id)
+        member = present.member(target)
+        known = found is not None and found.host and found.port
+        # As the source itself finds it: another network than ours may lie between them.
+        self.place: tuple[Word, ...] = (found.host, found.port) if found and known else (member.host, member.port)
+        self.login = present.access.migrating()
+        self.node_timeout_ms = _node_timeout(self.source)
+
+    def open(self, slots: Sequence[int]) -> None:
+        """The target first, so that nobody is sent to one who does not expect him."""
+        source, target = map(self.present.chorus, self.names)
+        target.insist([[("CLUSTER", "SETSLOT", slot, "IMPORTING", self.source_id)] for slot in slots])
+        source.insist([[self._opened(slot)] for slot in slots])
+
+    def remaining(self, slots: Sequence[int]) -> dict[int, list[bytes]]:
+        """Some keys that the source still has, by slot. It has been told once more that the slot is open.
+
+        A replica that took its place meanwhile would not know, and would take new keys instead of sending them on.
+        """
+        asked = [[self._opened(slot), ("CLUSTER", "GETKEYSINSLOT", slot, LOAD_KEYS)] for slot in slots]
+        replies = self.present.chorus(self.names[0]).insist(asked)
+        return {slot: keys for slot, (_, keys) in zip(slots, replies, strict=True) if keys}
+
+    def close(self, slots: Sequence[int]) -> None:
+        """They are the target's, and everyone is told."""
+        closing: list[Command] = [("CLUSTER", "SETSLOT", slot, "NODE", self.target_id) for slot in slots]
+        source, target = map(self.present.chorus, self.names)
+        target.insist([[command] for command in closing])
+        replies = source.tell([[command] for command in closing])
+        view = self.present.view(self.names[0])
+        if view.me.slots & set(slots):  # else it has become a replica with its last slot, and heard it by gossip
+            refused = next((str(reply) for (reply,) in replies if isinstance(reply, TierError)), "it does not say why")
+            raise ScaleError(f"{self.source.place} does not give a slot away: {refused}")
+        self.present.tell_others(self.names, closing)
+
+    def loads(self, parcels: Sequence[tuple[int, Sequence[bytes], int]]) -> None:
+        """Each is the keys of one slot, and their bytes. Raises `ScaleError`."""
+        size = sum(parcel[2] for parcel in parcels)
+        patience = self._patience_ms(size)
+        commands = [self._migrate(keys, patience) for _, keys, _ in parcels]
+        replies = self.source.tell(commands, self._seconds(patience, len(commands)))
+        for (_, keys, _), reply in zip(parcels, replies, strict=True):
+            if isinstance(reply, TierError):
+                if not str(reply).startswith("IOERR"):
+                    raise ScaleError(f"{self.source.place}: MIGRATE: {reply}") from reply
+                self._again(keys, patience)
+
+    def _again(self, keys: Sequence[bytes], patience: int) -> None:
+        """It was not heard whether they arrived. Those that the source still has are sent anew, one by one.
+
+        One that a client deletes in between is deleted at the target, too: it may have got there.
+        """
+        here = [key for key, found in zip(keys, self.source.tell([("EXISTS", key) for key in keys]), strict=True)
+                if found == 1]  # fmt: skip
+        for key in here:
+            for attempt in range(1, 1 + _ATTEMPTS):
+                (reply,) = self.source.tell([self._migrate([key], patience)], self._seconds(patience, 1))
+                if reply == "NOKEY":
+                    self.target.tell([("ASKING",), ("DEL", key)])
+                if not isinstance(reply, TierError):
+                    break
+                if attempt == _ATTEMPTS or not str(reply).startswith("IOERR"):
+                    raise ScaleError(f"{self.source.place}: MIGRATE: {reply}") from reply
+
+    def _opened(self, slot: int) -> Command:
+        return "CLUSTER", "SETSLOT", slot, "MIGRATING", self.target_id
+
+    def _migrate(self, keys: Sequence[bytes], patience_ms: int) -> Command:
+        return ("MIGRATE", *self.place, "", 0, patience_ms, "REPLACE", *self.login, "KEYS", *keys)
+
+    def _patience_ms(self, size: int) -> int:
+        """The source is deaf while it waits for the target: not so long that it is taken for dead, if that can be."""
+        return max(500, min(5000, self.node_timeout_ms // 2)) + size // _BYTES_A_MS
+
+    def _seconds(self, patience_ms: int, commands: int) -> float:
+        return self.present.access.timeout_seconds + 2 * patience_ms * commands / 1000
+
+
+def migrate(slots: Sequence[int], source: str, target: str, present: Present, cancelled: Cancelled) -> None:
+    """Slots that the source serves. Between groups of them `cancelled` ends it. Raises `ScaleError`."""
+    sides = Sides(present, source, target)
+    for group in _groups(slots, sides.source):
+        if cancelled():
+            return
+        sides.open(group)
+        left: Sequence[int] = group
+        while left := list(remaining := sides.remaining(left)):
+            for load in _loads(remaining, sides.source):
+                sides.loads(load)
+        sides.close(group)
+
+
+def _groups(slots: Sequence[int], source: Contact) -> Iterator[list[int]]:
+    """Empty ones first: they are quick, and what is left to others then is less."""
+    counts = dict(zip(slots, source.insist([("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in slots]), strict=True))
+    empty = [slot for slot in slots if not counts[slot]]
+    for at in range(0, len(empty), GROUP_SLOTS):
+        yield empty[at : at + GROUP_SLOTS]
+    group: list[int] = []
+    room = GROUP_BYTES
+    mean = _mean_bytes(source)
+    for slot in slots:
+        if not counts[slot]:
+            continue
+        group.append(slot)
+        room -= counts[slot] * mean
+        if room <= 0 or len(group) == GROUP_SLOTS:
+            yield group
+            group, room = [], GROUP_BYTES
+    if group:
+        yield group
+
+
+Parcel = tuple[int, Sequence[bytes], int]
+
+
+def _loads(remaining: dict[int, list[bytes]], source: Contact) -> Iterator[list[Parcel]]:
+    """What is sent in one go, at most `LOAD_BYTES` or one key. Commands that came together are done together."""
+    keys = [(slot, key) for slot, some in remaining.items() for key in some]
+    for at in range(0, len(keys), LOAD_KEYS):
+        some = keys[at : at + LOAD_KEYS]
+        sizes = source.tell([("MEMORY", "USAGE", key) for _, key in some])
+        load: dict[int, tuple[list[bytes], int]] = {}
+        total = 0
+        for (slot, key), told in zip(some, sizes, strict=True):
+            size = told if isinstance(told, int) else 0  # it is gone, or we may not ask
+            if load and total + size > LOAD_BYTES:
+                yield [(each, *parcel) for each, parcel in load.items()]
+                load, total = {}, 0
+            of_slot, before = load.get(slot, ([], 0))
+            load[slot] = [*of_slot, key], before + size
+            total += size
+        if load:
+            yield [(each, *parcel) for each, parcel in load.items()]
+
+
+def _mean_bytes(source: Contact) -> int:
+    """Of a key; a guess, for how many slots to open at a time."""
+    keys, info = source.insist([("DBSIZE",), ("INFO", "memory")])
+    used = next((line[12:] for line in info.splitlines() if line.startswith(b"used_memory:")), b"")
+    return int(used) // max(1, keys) if used.isdigit() else LOAD_BYTES
+
+
+def _node_timeout(source: Contact) -> int:
+    (reply,) = source.tell([("CONFIG", "GET", "cluster-node-timeout")])
+    found = isinstance(reply, list) and len(reply) == 2 and isinstance(reply[1], bytes) and reply[1].isdigit()
+    return int(reply[1]) if found else _NODE_TIMEOUT_MS
