@@ -153,5 +153,5 @@ def quiet(settings: kopf.OperatorSettings) -> None:
     settings.peering.standalone = True
     settings.scanning.disabled = True
     settings.networking.request_timeout = 30.0
-    settings.watching.server_timeout = 300.0
+    settings.watching.server_timeout = 300  # a whole number: 1.20 takes no other
     settings.watching.client_timeout = 330.0
