@@ -4,7 +4,7 @@ The baseline is the median of the last sixty windows (an hour), each carried to 
 between then and now (`days`). A median is not moved by what lasts less than half of it, and takes a lasting new level
 over whole (running medians: Tukey, Exploratory Data Analysis, 1977). A burst has to be above `factor` times the
 baseline, and be no noise: five standard deviations of a Poisson process above it, on the scale on which that noise is
-the same at every rate (2·√(n + 3/8): Anscombe, Biometrika 35, 1948), and three of the windows' own spread, as arrivals
+the same at every rate (2·√(n + 3/8): Anscombe, Biometrika 35, 1948), and four of the windows' own spread, as arrivals
 come in clusters (median absolute deviation × 1.4826: Hampel, J. Am. Stat. Assoc. 69, 1974).
 """
 
@@ -28,7 +28,9 @@ MEMORY = 60
 FEWEST = 5
 """Windows, before there is a baseline."""
 POISSON_DEVIATIONS = 5.0
-SPREAD_DEVIATIONS = 3.0
+SPREAD_DEVIATIONS = 4.0
+"""A window is looked at some four thousand times a day, as far as looks do not overlap: three would be exceeded by noise
+six times a day, four once a week."""
 LATEST = 1 / 6
 """Of the window: what `Load.latest` is the rate of."""
 GAP_SECONDS = 300.0

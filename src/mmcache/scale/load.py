@@ -45,8 +45,8 @@ class Readings:
         """The rate since the last call; None where nothing can be said: at first, after a step back of the clock,
         and while slots have no primary that answers, since what was asked of it is not known.
 
-        moved: ids from which keys were moved by MIGRATE since the last call: it counts as a hit for each key (Valkey 9.1,
-        Redis 6.2 and 7.0), other than RESTORE at the target and Valkey's own CLUSTER MIGRATESLOTS.
+        moved: ids from which keys were moved by MIGRATE since the last call: it counts as a hit for each key (Valkey 9,
+        Redis 6 and 7), other than RESTORE at the target and Valkey's own CLUSTER MIGRATESLOTS.
         """
         before, was = self._last, self._at
         if was is not None and at <= was:

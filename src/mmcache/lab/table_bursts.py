@@ -1,0 +1,162 @@
+"""Table `bursts`: does the detector find bursts, how late, what does it cry for nothing, what do its shards cost (F1).
+
+Real arrivals go through the product's own detector and sizing, five seconds at a time; time is virtual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from mmcache.lab.bursts_rows import Found, Planted, cost_rows, found_rows, own_rows
+from mmcache.lab.bursts_rules import rules
+from mmcache.lab.bursts_runs import STEP, Watched, watch
+from mmcache.lab.bursts_sizing import COMES_SECONDS, FEWEST, FILLED, MOST, Cost, cost, ways
+from mmcache.lab.bursts_truth import SORTS, Burst, many, one, own, plant
+from mmcache.lab.table import Progress, Result, Row, Table
+from mmcache.lab.traces.arrivals import AZURE, DAY_SECONDS, Arrivals, azure, mooncake, servegen
+from mmcache.lab.traces.trace import Floats
+from mmcache.model.errors import AssetError
+from mmcache.settings import traces_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SERVEGEN_DAYS = 4
+REPEATS = 4
+"""Of each sort of planted burst, stream of an hour and seed."""
+SHARDS_AT_MEAN = 3.0
+"""Full ones that the mean rate needs."""
+LEARNS = 600.0
+
+
+@dataclass(frozen=True)
+class _Curve:
+    counts: Floats
+    bursts: Sequence[Burst]
+    costs: Mapping[str, Cost]
+    carries: float
+
+
+class BurstsTable(Table):
+    """Bursts found, false alarms, delay, shards."""
+
+    name: ClassVar[str] = "bursts"
+    title: ClassVar[str] = "Bursts: found, how late, cried for nothing; and what the shards cost that are sized by them"
+    remark: ClassVar[str] = ""
+    default_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
+
+    def __init__(self) -> None:
+        self._curve: _Curve | None = None
+
+    def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
+        """On the traces in `$MMCACHE_TRACES`, where they are. Raises `AssetError` without any, or a damaged one."""
+        seeds = seeds[:1] if quick else seeds
+        folder = traces_folder()
+        hours = [azure(name, folder) for name in AZURE if (folder / "azure" / AZURE[name]).is_file()]
+        hours += [mooncake(folder)] if (folder / "mooncake").is_dir() else []
+        described = (folder / "servegen_mm_image").is_dir()
+        if not hours and not described:
+            raise AssetError(f"no traces in {folder}; set MMCACHE_TRACES to their folder")
+        days = 2 if quick else SERVEGEN_DAYS
+        total, done = (len(hours) + 2 * described) * len(seeds), 0
+
+        def did(what: str) -> None:
+            nonlocal done
+            done += 1
+            progress(what, done, total)
+
+        rows: list[Row] = []
+        for stream in hours:
+            found: dict[str, list[Found]] = {}
+            for seed in seeds:
+                _add(found, _hour(stream, seed, 1 if quick else REPEATS))
+                did(stream.name)
+            rows += found_rows(stream.name, found, by_sort=not quick) + own_rows(stream.name, found)
+        if described:
+            found, costs = {}, []
+            for seed in seeds:
+                stream = servegen(folder, seed, days)
+                bursts = many(DAY_SECONDS, days * DAY_SECONDS, seed)
+                planted = Arrivals(stream.name, plant(stream, bursts, seed), stream.seconds)
+                _add(found, _days(stream, planted, bursts))
+                did("servegen")
+                counts, carries = planted.counts(STEP), len(stream.times) / stream.seconds / SHARDS_AT_MEAN
+                chosen = ways(carries, counts)
+                costs.append({name: cost(way(), counts, carries, DAY_SECONDS) for name, way in chosen.items()})
+                self._curve = self._curve or _Curve(counts, bursts, costs[-1], carries)
+                did("servegen, sized")
+            rows += found_rows("servegen", found, by_sort=not quick) + own_rows("servegen", found) + cost_rows(costs)
+        real = [
+            f"detector and sizing are the product's own, looked at every {STEP:g} s; rivals see the same",
+            *(f"{one.name}: {len(one.times)} real arrivals in {one.seconds / 60:.0f} minutes" for one in hours),
+        ]
+        simulated = [
+            "planted bursts: 2, 3 and 5 times the requests for 2, 5 and 15 minutes; what is added are copies of the "
+            "requests that came in that time, at other moments of it",
+            "time is virtual",
+        ]
+        if described:
+            simulated += [
+                f"servegen: arrivals of {days} days are drawn from ServeGen's description of one real day (35 clients, "
+                "rate and kind of gaps by ten minutes), each day anew; the first day teaches, and is in no figure "
+                "unless it is said",
+                f"sized: a shard comes or goes in {COMES_SECONDS:g} s, one at a time, {FEWEST}..{MOST} of them; "
+                f"{SHARDS_AT_MEAN:g} full ones carry the mean rate, and a shard is to be filled to {FILLED:.0%}",
+            ]
+        return Result(self.name, quick, tuple(seeds), tuple(real), tuple(simulated), tuple(rows))
+
+    def plot(self, result: Result, figure: Figure) -> None:
+        """A day with planted bursts, and who sized how; found and false alarms; cost against lack."""
+        if self._curve is None:
+            super().plot(result, figure)
+            return
+        from mmcache.lab.bursts_plot import draw
+
+        curve = self._curve
+        draw(figure, result, curve.counts, curve.bursts, curve.costs, curve.carries)
+
+
+def _hour(stream: Arrivals, seed: int, repeats: int) -> dict[str, Found]:
+    """Every sort of burst by itself; and the stream as it is."""
+    planted: dict[str, list[Planted]] = {name: [] for name in rules(STEP, LEARNS)}
+    for repeat in range(repeats):
+        for factor, length in SORTS:
+            burst = one(stream, factor, length, 1000 * seed + repeat)
+            counts = Arrivals(stream.name, plant(stream, [burst], 1000 * seed + repeat), stream.seconds).counts(STEP)
+            for name, rule in rules(STEP, LEARNS).items():
+                planted[name].append(_planted(watch(rule(), counts), burst))
+    truth, clean = own(stream), stream.counts(STEP)
+    return {name: _found(watch(rule(), clean), truth, 0.0, planted[name]) for name, rule in rules(STEP, LEARNS).items()}
+
+
+def _days(stream: Arrivals, planted: Arrivals, bursts: Sequence[Burst]) -> dict[str, Found]:
+    """All bursts in one stream; and the stream as it is, from the second day on."""
+    truth, clean, counts = own(stream), stream.counts(STEP), planted.counts(STEP)
+    found = {}
+    for name, rule in rules(STEP, DAY_SECONDS).items():
+        seen = watch(rule(), counts)
+        found[name] = _found(watch(rule(), clean), truth, DAY_SECONDS, [_planted(seen, burst) for burst in bursts])
+    return found
+
+
+def _add(found: dict[str, list[Found]], more: Mapping[str, Found]) -> None:
+    for name, one_seed in more.items():
+        found.setdefault(name, []).append(one_seed)
+
+
+def _planted(seen: Watched, burst: Burst) -> Planted:
+    return Planted(burst.factor, burst.seconds, seen.delay(burst), seen.on(burst))
+
+
+def _found(alone: Watched, truth: Sequence[Burst], since: float, planted: list[Planted]) -> Found:
+    """alone: of the stream as it is."""
+    days = (alone.seconds - since) / DAY_SECONDS
+    late = [burst for burst in truth if burst.start >= since]
+    cried = alone.false_alarms(truth, since)
+    return Found(
+        cried, days, 2 * sum(begin >= since for begin, _ in alone.alarms) / days, len(late),
+        sum(_planted(alone, burst).found for burst in late),
+        alone.false_alarms(truth) - cried if since else None, planted,
+    )  # fmt: skip
