@@ -21,7 +21,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 REFUSED: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "unknown": ({"proxi": {}}, "Additional property proxi is not allowed"),
     "unknown below": ({"proxy": {"service": {"prt": 1}}}, "proxy.service: Additional property prt"),
-    "unknown of the proxy's": ({"proxy": {"config": {"server": {"prot": 1}}}}, "config.server: Additional property prot"),
+    "unknown of the proxy": ({"proxy": {"config": {"server": {"prot": 1}}}}, "config.server: Additional property prot"),
     "unknown table": ({"proxy": {"config": {"sever": {}}}}, "proxy.config: Additional property sever"),
     "unknown of the cluster's": ({"cluster": {"spec": {"minShard": 3}}}, "cluster.spec: Additional property minShard"),
     "watch": ({"operator": {"watch": "all"}}, "operator.watch"),
