@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmcache.scale.evenly import left_to_move
 from mmcache.scale.picture import Picture
 from mmcache.scale.room import shortage
 from mmcache.scale.spec import FEWEST_SHARDS, MOST_SHARDS, ClusterSpec
@@ -64,6 +65,18 @@ def phase_of(picture: Picture, aim: Aim, shard: int) -> Phase:
     within = [member for member in picture.members if member.shard < aim.shards]
     under_way = any(member.current for member in within) and not all(member.current for member in within)
     return Phase.UPGRADING if under_way else Phase.REPAIRING
+
+
+def under_way(picture: Picture, aim: Aim) -> Phase:
+    """What it is called when all that is missing is that the nodes come to an end with something."""
+    counts, within = picture.counts, [member for member in picture.members if member.shard < aim.shards]
+    if any(shard >= aim.shards for shard in counts):
+        return Phase.SCALING_IN
+    if fresh(picture) or not any(node.keys for node in picture.nodes.values()):
+        return Phase.CREATING
+    if len(counts) < aim.shards or left_to_move(counts, counts):
+        return Phase.SCALING_OUT
+    return Phase.REPAIRING if all(member.current for member in within) else Phase.UPGRADING
 
 
 def do(phase: Phase, step: Step, reason: str, message: str, progress: Progress | None = None) -> Plan:

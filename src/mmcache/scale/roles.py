@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mmcache.scale.acquaint import introduce
-from mmcache.scale.aim import Aim, do, fresh, phase_of, wait
+from mmcache.scale.aim import Aim, do, fresh, phase_of, under_way, wait
 from mmcache.scale.observed import Member
 from mmcache.scale.picture import Picture
 from mmcache.scale.rescue import followers, heir_of
@@ -103,7 +103,8 @@ def in_step(picture: Picture, aim: Aim) -> Plan | None:
             elif not node.in_sync:
                 return wait(phase, "Synchronizing", f"{member.name} is getting its primary's blocks")
             elif not node.cluster_ok:
-                return wait(phase, "Converging", f"{member.name} has not heard yet that all slots are served")
+                told = f"{member.name} has not heard yet that all slots are served"
+                return wait(under_way(picture, aim), "Converging", told)
     return None
 
 

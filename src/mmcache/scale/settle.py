@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmcache.scale.aim import Aim, do, phase_of, wait
+from mmcache.scale.aim import Aim, do, phase_of, under_way, wait
 from mmcache.scale.picture import Picture
 from mmcache.scale.status import Plan
 from mmcache.scale.steps import Settle
@@ -27,8 +27,11 @@ def busy(picture: Picture, aim: Aim) -> Plan | None:
     """A migration of the servers' own is not disturbed."""
     for name, node in picture.nodes.items():
         if node.moving:
-            phase = phase_of(picture, aim, picture.named[name].shard)
-            return wait(phase, "Moving", f"{name} is in a migration of slots that the servers do by themselves")
+            return wait(
+                under_way(picture, aim),
+                "Moving",
+                f"{name} is in a migration of slots that the servers do by themselves",
+            )
     return None
 
 

@@ -1,0 +1,397 @@
+"""`ClusterModel`: a cluster without servers, as its nodes and its platform would behave. For tests of who steers one.
+
+What the nodes do is that of Valkey's cluster: each has a view of its own, which gossip brings up to date later; the
+higher epoch is believed about a slot; a majority of primaries declares one dead and elects a replica; an id that was
+forgotten is not heard of for a while; a node that has another id than expected makes the old id `noaddr`. Time is
+`turn`, one tick each. Sets of slots are whole numbers, one bit a slot; each slot has one block, or none.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from mmcache.scale.observed import SLOTS, Member, NodeSeen, Observed, Other
+
+ALL = (1 << SLOTS) - 1
+TIMEOUT = 3
+"""Ticks of silence after which a node is doubted."""
+RESTART = 8
+"""Ticks after which a platform starts a dead member again."""
+BAN = 12
+"""Ticks for which an id that was forgotten is not heard of."""
+
+
+class Refused(Exception):
+    """A node says no to a command, or is not there."""
+
+
+@dataclass
+class Acquaintance:
+    """What a node knows of another; of itself it is not asked."""
+
+    id: str
+    host: str
+    port: int
+    primary: str = ""
+    epoch: int = 0
+    flags: set[str] = field(default_factory=set)
+    silent: int = 0
+
+
+@dataclass
+class ModelNode:
+    """A process: a member of the platform, and what it believes."""
+
+    name: str
+    id: str
+    host: str
+    port: int
+    stage: str = "up"
+    """`pending` (no address), `booting`, `up`, `dead`."""
+    hung: bool = False
+    unseen: bool = False
+    """Whoever steers cannot reach it; the other nodes can."""
+    ready: bool = True
+    leaving: bool = False
+    current: bool = True
+    machine: str = ""
+    wait: int = 0
+    """Ticks until the platform's next move."""
+    primary: str = ""
+    in_sync: bool = True
+    epoch: int = 0
+    newest: int = 0
+    """The newest epoch that it has heard of."""
+    table: dict[str, int] = field(default_factory=dict)
+    """Whose which slots are, as it believes."""
+    known: dict[str, Acquaintance] = field(default_factory=dict)
+    banned: dict[str, int] = field(default_factory=dict)
+    importing: dict[int, str] = field(default_factory=dict)
+    migrating: dict[int, str] = field(default_factory=dict)
+    blocks: int = 0
+    used_bytes: int = 0
+
+    @property
+    def shard(self) -> int:
+        """Of its name."""
+        return int(self.name.partition("-")[0])
+
+    @property
+    def place(self) -> int:
+        """Of its name."""
+        return int(self.name.partition("-")[2])
+
+    @property
+    def runs(self) -> bool:
+        """Whether others can talk to it."""
+        return self.stage == "up" and not self.hung
+
+    @property
+    def alive(self) -> bool:
+        """Whether it will answer again, with its memory."""
+        return self.stage == "up"
+
+    @property
+    def slots(self) -> int:
+        """That it serves, as it says itself."""
+        return 0 if self.primary else self.table.get(self.id, 0)
+
+    def knows(self, id: str) -> bool:
+        """Whether it talks to this id."""
+        return id in self.known and not self.known[id].flags & {"handshake", "noaddr"}
+
+    def believe(self, owner: str, epoch: int, slots: int, migrates: bool) -> None:
+        """Somebody claims slots with an epoch: those of lower epochs lose them (clusterUpdateSlotsConfigWith)."""
+        mine = self.primary or self.id
+        had, lost = self.table.get(mine, 0), 0
+        slots &= ~mask(self.importing)
+        for other, theirs in list(self.table.items()):
+            if other == owner or not theirs & slots:
+                continue
+            if (self.epoch if other == self.id else self.known[other].epoch if other in self.known else 0) < epoch:
+                lost |= theirs & slots if other == mine else 0
+                self.table[other] = theirs & ~slots
+            else:
+                slots &= ~theirs
+        self.table[owner] = self.table.get(owner, 0) | slots
+        if lost and not self.table[mine] and (migrates or lost == had):
+            self.primary, self.in_sync, self.migrating, self.importing = owner, False, {}, {}
+        elif lost and not self.primary:
+            self.blocks &= ~lost
+            self.migrating = {slot: to for slot, to in self.migrating.items() if not lost >> slot & 1}
+
+    def promoted(self) -> None:
+        """It takes its primary's place."""
+        old, self.primary = self.primary, ""
+        self.newest = self.epoch = self.newest + 1
+        self.table[self.id] = self.table.get(self.id, 0) | self.table.pop(old, 0)
+        self.in_sync, self.importing, self.migrating = True, {}, {}
+
+    def bump(self) -> None:
+        """Its epoch becomes the newest, unless it is."""
+        if self.epoch == 0 or self.epoch != self.newest:
+            self.newest = self.epoch = self.newest + 1
+
+    def delete(self, id: str) -> None:
+        """It knows an id no more."""
+        self.known.pop(id, None)
+        self.table.pop(id, None)
+
+
+@lru_cache(maxsize=4096)
+def slots_in(bits: int) -> frozenset[int]:
+    """The slots of a number."""
+    return frozenset(slot for slot, bit in enumerate(reversed(f"{bits:b}")) if bit == "1")
+
+
+def mask(slots: object) -> int:
+    """The number of some slots."""
+    bits = bytearray(SLOTS // 8)
+    for slot in slots:  # type: ignore[attr-defined]
+        bits[slot >> 3] |= 1 << (slot & 7)
+    return int.from_bytes(bits, "little")
+
+
+class ClusterModel:
+    """All nodes, what they say to each other, and the platform that starts and ends them."""
+
+    def __init__(self, seed: int = 0, *, migrates: bool = False, moves: bool = True, machines: int = 6) -> None:
+        """migrates: `cluster-allow-replica-migration`. moves: a member that starts anew has another address."""
+        self.draw = random.Random(seed)
+        self.migrates, self.moves, self.machines = migrates, moves, machines
+        self.nodes: dict[str, ModelNode] = {}
+        self.jobs: list[tuple[str, str, int]] = []
+        """Migrations of the servers' own: source and target by id, and slots."""
+        self.now = 0
+        self.started = 0
+
+    def observed(self) -> Observed:
+        """One look."""
+        members = tuple(
+            Member(node.shard, node.place, "" if node.stage == "pending" else node.host,
+                   0 if node.stage == "pending" else node.port, node.ready and node.stage == "up", node.leaving,
+                   node.current, node.machine)
+            for node in self.nodes.values()
+        )  # fmt: skip
+        seen = {node.name: self._says(node) for node in self.nodes.values() if node.runs and not node.unseen}
+        return Observed(members, seen, float(self.now))
+
+    def _says(self, node: ModelNode) -> NodeSeen:
+        others = {
+            other.id: Other(other.id, other.host, other.port, frozenset(other.flags), other.primary,
+                            other.silent == 0, other.epoch, slots_in(self._claimed(node, other)))
+            for other in node.known.values()
+        }  # fmt: skip
+        others[node.id] = Other(
+            node.id, node.host, node.port, frozenset({"myself"}), node.primary, True, node.epoch, slots_in(node.slots)
+        )
+        whole = sum(bits.bit_count() for bits in node.table.values()) == SLOTS
+        ok = whole and not any(
+            "fail" in node.known[id].flags for id in node.table if node.table[id] and id in node.known
+        )
+        moving = any(node.id in job[:2] for job in self.jobs)
+        return NodeSeen(node.id, node.primary, node.in_sync, slots_in(node.slots), dict(node.importing),
+                        dict(node.migrating), moving and not node.primary, node.epoch, others, ok,
+                        keys=node.blocks.bit_count(), used_bytes=node.used_bytes)  # fmt: skip
+
+    def _claimed(self, node: ModelNode, other: Acquaintance) -> int:
+        return 0 if other.primary else node.table.get(other.id, 0)
+
+    def node(self, id: str) -> ModelNode | None:
+        """The process that has an id."""
+        return next((node for node in self.nodes.values() if node.id == id and node.stage != "dead"), None)
+
+    def truly(self) -> dict[str, int]:
+        """Slots by the name of who serves them: the highest epoch among all that live."""
+        left, found = ALL, {}
+        for node in sorted(self.nodes.values(), key=lambda node: (node.epoch, node.id), reverse=True):
+            if node.alive and node.slots & left:
+                found[node.name] = node.slots & left
+                left &= ~node.slots
+        return found
+
+    def reachable_blocks(self) -> int:
+        """Blocks that a client would find: at the owner, or where it sends the client on to."""
+        found = 0
+        for name, slots in self.truly().items():
+            node = self.nodes[name]
+            found |= node.blocks & slots
+            for slot, to in node.migrating.items():
+                target = self.node(to)
+                if target is not None and target.alive and target.importing.get(slot) == node.id:
+                    found |= target.blocks & slots & 1 << slot
+        return found
+
+    def start(self, name: str, stage: str = "pending", *, current: bool = True) -> ModelNode:
+        """A new process, under a new id."""
+        self.started += 1
+        old = self.nodes.get(name)
+        shard, _, place = name.partition("-")
+        host = f"10.0.{self.started}.1" if self.moves or old is None else old.host
+        machine = f"m{(int(shard) + int(place)) % self.machines}"
+        id, wait = f"{self.started:04d}{self.draw.getrandbits(144):036x}", self.draw.randrange(1, 4)
+        node = ModelNode(name, id, host, 6379, stage, ready=stage == "up", current=current, machine=machine, wait=wait)
+        self.nodes[name] = node
+        return node
+
+    def kill(self, name: str) -> None:
+        """The platform will start it again, empty."""
+        node = self.nodes[name]
+        if node.stage == "up":
+            node.stage, node.ready, node.hung, node.wait = "dead", False, False, RESTART
+
+    def turn(self, ticks: int = 1) -> None:
+        """Time passes."""
+        for _ in range(ticks):
+            self.now += 1
+            self._platform()
+            running = [node for node in self.nodes.values() if node.runs]
+            self._migrate()
+            for node in running:
+                self._greet(node)
+                self._ping(node)
+            for node in running:
+                self._judge(node)
+            for node in running:
+                self._elect(node)
+                self._follow(node)
+
+    def _platform(self) -> None:
+        for node in list(self.nodes.values()):
+            if node.stage == "up" and not node.leaving:
+                node.ready = True
+                continue
+            node.wait -= 1
+            if node.wait > 0:
+                continue
+            if node.leaving:
+                del self.nodes[node.name]
+            elif node.stage == "dead":
+                self.start(node.name, "booting", current=node.current)
+            else:
+                node.stage = "booting" if node.stage == "pending" else "up"
+                node.wait = 1
+
+    def _at(self, known: Acquaintance) -> ModelNode | None:
+        for node in self.nodes.values():
+            if (node.host, node.port) == (known.host, known.port) and node.stage == "up":
+                return node
+        return None
+
+    def _greet(self, node: ModelNode) -> None:
+        for known in [known for known in node.known.values() if "handshake" in known.flags]:
+            del node.known[known.id]
+            peer = self._at(known)
+            if peer is not None and peer.runs and peer is not node:
+                node.known[peer.id] = Acquaintance(peer.id, peer.host, peer.port, peer.primary, peer.epoch)
+                if self.draw.random() < 0.8:  # else the other one has not understood
+                    peer.known.setdefault(
+                        node.id, Acquaintance(node.id, node.host, node.port, node.primary, node.epoch)
+                    )
+
+    def _ping(self, node: ModelNode) -> None:
+        for known in list(node.known.values()):
+            if "noaddr" in known.flags or known.id not in node.known or self.draw.random() < 0.3:
+                continue
+            peer = self._at(known)
+            if peer is not None and peer.id != known.id and peer.runs:
+                known.flags.add("noaddr")
+            elif peer is None or not peer.runs:
+                known.silent += 1
+            else:
+                known.silent = 0
+                known.flags -= {"fail", "fail?"}
+                if peer.knows(node.id):
+                    self._hear(peer, node)
+                self._hear(node, peer)
+
+    def _hear(self, node: ModelNode, peer: ModelNode) -> None:
+        """What a message of `peer` tells `node`, which knows it."""
+        known = node.known[peer.id]
+        node.newest = max(node.newest, peer.newest, peer.epoch)
+        known.epoch, known.primary, known.host, known.port = peer.epoch, peer.primary, peer.host, peer.port
+        if peer.primary:
+            node.table.pop(peer.id, None)
+            if node.primary == peer.id and peer.primary in node.known:  # no replica of a replica
+                node.primary, node.in_sync = peer.primary, False
+        else:
+            node.believe(peer.id, peer.epoch, peer.slots, self.migrates)
+            if peer.epoch == node.epoch and not node.primary and node.id < peer.id:
+                node.newest = node.epoch = node.newest + 1
+            for owner, theirs in node.table.items():  # an UPDATE for who claims what is not its own any more
+                epoch = node.epoch if owner == node.id else node.known[owner].epoch if owner in node.known else 0
+                if owner != peer.id and theirs & peer.slots and epoch > peer.epoch and owner in peer.known:
+                    peer.known[owner].epoch = max(epoch, peer.known[owner].epoch)
+                    peer.newest = max(peer.newest, epoch)
+                    peer.believe(owner, epoch, theirs, self.migrates)
+        for told in list(peer.known.values()):
+            if told.id == node.id or told.flags & {"handshake", "noaddr"} or node.banned.get(told.id, 0) > self.now:
+                continue
+            if told.id not in node.known:
+                node.known[told.id] = Acquaintance(told.id, told.host, told.port)
+
+    def _judge(self, node: ModelNode) -> None:
+        for known in node.known.values():
+            if known.silent >= TIMEOUT and "fail" not in known.flags:
+                known.flags.add("fail?")
+                sure = [voter for voter in self._voters(node) if (seen := voter.known.get(known.id)) is not None
+                        and (seen.flags & {"fail", "fail?"} or seen.silent >= TIMEOUT)]  # fmt: skip
+                if 2 * len(sure) > self._size(node):
+                    for other in self.nodes.values():
+                        if other.runs and known.id in other.known and (other is node or node.knows(other.id)):
+                            other.known[known.id].flags = (other.known[known.id].flags - {"fail?"}) | {"fail"}
+
+    def _size(self, node: ModelNode) -> int:
+        return sum(1 for slots in node.table.values() if slots)
+
+    def _voters(self, node: ModelNode) -> list[ModelNode]:
+        """Primaries that a node can ask."""
+        return [
+            other
+            for other in self.nodes.values()
+            if other.runs and other.slots and (other is node or (node.knows(other.id) and other.knows(node.id)))
+        ]
+
+    def _elect(self, node: ModelNode) -> None:
+        dead = node.known.get(node.primary)
+        if dead is None or "fail" not in dead.flags or not node.table.get(node.primary) or self.draw.random() < 0.3:
+            return
+        if 2 * len(self._voters(node)) > self._size(node):
+            node.promoted()
+
+    def _follow(self, node: ModelNode) -> None:
+        if node.primary:
+            primary = self.node(node.primary)
+            node.in_sync = primary is not None and primary.runs and not primary.primary and node.knows(primary.id)
+            if node.in_sync and primary is not None:
+                node.blocks, node.used_bytes = primary.blocks, primary.used_bytes
+
+    def _migrate(self) -> None:
+        for job in list(self.jobs):
+            source, target = self.node(job[0]), self.node(job[1])
+            if (
+                source is None
+                or target is None
+                or not (source.runs and target.runs)
+                or source.primary
+                or target.primary
+            ):
+                self.jobs.remove(job)
+            elif self.draw.random() < 0.6:
+                self.jobs.remove(job)
+                self.hand_over(source, target, job[2] & source.slots)
+
+    def hand_over(self, source: ModelNode, target: ModelNode, slots: int) -> None:
+        """Slots and their blocks change hands in one moment."""
+        target.blocks |= source.blocks & slots
+        target.newest = max(target.newest, source.newest)
+        target.table[target.id] = target.table.get(target.id, 0) | slots
+        for other in list(target.table):
+            if other != target.id:
+                target.table[other] &= ~slots
+        target.newest = target.epoch = max(target.newest, target.epoch) + 1
+        if target.id in source.known:
+            source.known[target.id].epoch = target.epoch
+            source.believe(target.id, target.epoch, slots, self.migrates)
