@@ -30,6 +30,9 @@ _AHEAD = 1.0
 _GRACE = 5.0
 """Seconds after the end for what is still due."""
 _NAP = 0.05
+_PROBE_SECONDS = 0.1
+_PROBED = 32
+"""Keys, of those that had no answer."""
 _TRIES = 20
 """Of a key in the last look, for what passes."""
 
@@ -46,6 +49,7 @@ class Lane:
         self.ledger = Ledger()
         self._counts, self._bin = Counts(), 0
         self._began = 0.0
+        self._probed = 0.0
         self.unasked = 0
 
     # before
@@ -71,6 +75,8 @@ class Lane:
                 if stop.is_set() or now > end:
                     self.unasked += max(0, int(np.searchsorted(due, now - begin, side="right")) - at)
                     break
+                if now >= self._probed + _PROBE_SECONDS:
+                    self._probe(now)
                 wait = due[at] + begin - now
                 if wait > 0:
                     time.sleep(min(wait, _NAP))
@@ -140,6 +146,20 @@ class Lane:
             else:
                 self.ledger.unanswered(number, asked)
         _merge(counts.took, took)
+
+    def _probe(self, now: float) -> None:
+        """Ask again for what had no answer; that is no request of the load, and counts as none."""
+        self._probed = now
+        silent = self.ledger.silent(_PROBED)
+        if not silent:
+            return
+        found = self._tier.get([self._blocks.key(number) for number in silent])
+        now = time.monotonic()
+        for number, one in zip(silent, found, strict=True):
+            if isinstance(one, Found):
+                self._judge(self._counts, self._came(number, one, now, now))
+            elif one is MissReason.ABSENT:
+                self._judge(self._counts, self.ledger.absent(number, now, now))
 
     def _came(self, number: int, one: Found, asked: float, now: float) -> Answer:
         payload = one.frame.payload

@@ -7,6 +7,7 @@ there: not older than the last write that was acknowledged, not newer than the l
 from __future__ import annotations
 
 from enum import Enum
+from itertools import islice
 
 from mmcache.lab.load.counts import Lost
 
@@ -82,6 +83,10 @@ class Ledger:
     def unanswered(self, number: int, asked: float) -> None:
         """Nobody said whether there is one."""
         self._silent.setdefault(number, asked)
+
+    def silent(self, most: int) -> list[int]:
+        """Some keys that have had no answer, which is how they are asked again: to know for how long."""
+        return list(islice(self._silent, most))
 
     def written(self) -> list[int]:
         """All keys of which something should or may be there."""

@@ -111,5 +111,3 @@ def _offset(port: int, password: str | None) -> int:
         return offset_of(port, password)
     except (OSError, TierError):
         return 0
-
-
