@@ -131,7 +131,7 @@ def offset_of(port: int, password: str | None) -> int:
     """Bytes of the replication stream that this node has. Raises `OSError`, `TierError`."""
     said = _ask(port, password, "INFO", "replication").decode()
     lines = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
-    return int(lines.get("slave_repl_offset", lines["master_repl_offset"]))
+    return int(lines["slave_repl_offset"] if "slave_repl_offset" in lines else lines["master_repl_offset"])
 
 
 def _ask(port: int, password: str | None, *words: str) -> Any:
