@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +31,7 @@ SILENT_LOOKS = 30
 _ANSWER_SECONDS = 1.0
 _LOOK_SECONDS = 1.0
 _MOST_LOG = 8 << 20
+_LAST_LINES = 3
 _UNSAID = "the server said nothing"
 
 
@@ -51,12 +51,14 @@ class LocalPlatform:
         self._node_timeout_ms, self._monotonic = node_timeout_ms, monotonic
         self._spec, self._first_port = ClusterSpec(), 7001
         self._lock = threading.RLock()
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[int] = []
         self._seen: dict[str, int] = {}
         """Process ids by member, as they were last."""
         self._since: dict[str, float] = {}
         """When it was first seen dead, or told to end."""
         self._silent: dict[str, int] = {}
+        self._unproved: set[str] = set()
+        """Started, and not heard of yet."""
         self._looked = float("-inf")
         self.troubles: dict[str, str] = {}
         """Why a member does not start, in the server's own words."""
@@ -75,6 +77,8 @@ class LocalPlatform:
                 found.append(Member(shard, place))
                 continue
             ready = not (file.leaving or file.replacing) and self._alive(name) and self._answers(file.port)
+            if ready:
+                self._unproved.discard(name)
             current = self._current(file)
             found.append(Member(shard, place, HOST, file.port, ready, file.leaving, current))
         return found
@@ -103,7 +107,9 @@ class LocalPlatform:
         """See `Platform`."""
         with self._lock:
             file = self.files.member(member.name)
-            if file is None or file.leaving:
+            if file is None or file.leaving or file.replacing:
+                return
+            if not member.current and self._current(file):  # it was, since it was looked at
                 return
             wanted = find(self._spec.version)
             if file.path and Path(file.path).exists() and not can_follow(wanted, find(file.path)):
@@ -116,7 +122,7 @@ class LocalPlatform:
     def tend(self) -> None:
         """End what is to end, start what died, see that none hangs; `troubles` says of whom not. Raises `OSError`."""
         with self._lock:
-            self._children = [child for child in self._children if child.poll() is None]
+            self._children = [pid for pid in self._children if not processes.reaped(pid)]
             names = self.files.member_names()
             for name in self._seen.keys() - set(names):  # somebody has removed its folder
                 self._signal(name, signal.SIGKILL)
@@ -147,7 +153,7 @@ class LocalPlatform:
                 if self._monotonic() - began > END_SECONDS:
                     for name in left:
                         self._signal(name, signal.SIGKILL)
-                self._children = [child for child in self._children if child.poll() is None]
+                self._children = [pid for pid in self._children if not processes.reaped(pid)]
                 time.sleep(0.02)
             self._seen.clear()
             shutil.rmtree(self.files.members, ignore_errors=True)
@@ -201,11 +207,12 @@ class LocalPlatform:
                 replacing=False,
             )  # fmt: skip
             write(folder / "member.json", fresh)
-            child = processes.start([binary.command(folder), "server.conf"], folder, folder / "log", held)
+            pid = processes.start([binary.command(folder), "server.conf"], folder, folder / "log", held)
         finally:
             os.close(held)
-        self._children.append(child)
-        self._seen[name] = child.pid
+        self._children.append(pid)
+        self._seen[name] = pid
+        self._unproved.add(name)
         self._since.pop(name, None)
         self._silent.pop(name, None)
 
@@ -238,10 +245,10 @@ class LocalPlatform:
         if name not in self._since:
             self._since[name] = now
             if not never and not file.replacing:
-                self.troubles[name] = f"it has ended; the last line of its log: {self._last_words(name)}"
+                self.troubles[name] = f"it has ended; its log: {self._last_words(name)}"
         waited = now - self._since[name]
-        failed = name in self.troubles and alone  # it does not start at all: not again at once
-        if file.replacing or never or (alone and not failed) or waited >= 2 * self._node_timeout_ms / 1000:
+        fails = name in self._unproved  # it did not even come up: not again at once
+        if file.replacing or never or (alone and not fails) or waited >= 2 * self._node_timeout_ms / 1000:
             self._start(name)
 
     def _look_after(self, name: str, file: MemberFile) -> None:
@@ -253,6 +260,7 @@ class LocalPlatform:
                 os.truncate(log, 0)
         if self._answers(file.port, loading=True):
             self._silent.pop(name, None)
+            self._unproved.discard(name)
             self.troubles.pop(name, None)
         else:
             self._silent[name] = self._silent.get(name, 0) + 1
@@ -313,7 +321,8 @@ class LocalPlatform:
 
     def _last_words(self, name: str) -> str:
         try:
-            lines = (self.files.members / name / "log").read_text(errors="replace").splitlines()
+            text = (self.files.members / name / "log").read_text(errors="replace")
         except OSError:
             return _UNSAID
-        return next((line.strip() for line in reversed(lines) if line.strip()), _UNSAID)[-300:]
+        said = [line.strip() for line in text.splitlines() if line.strip()]
+        return " ".join(said[-_LAST_LINES:])[-500:] or _UNSAID

@@ -66,19 +66,29 @@ def send(pid: int, number: signal.Signals, is_it: Callable[[int], bool]) -> bool
         os.close(handle)
 
 
-def start(command: Sequence[str], folder: Path, log: Path, keep: int) -> subprocess.Popen[bytes]:
-    """A server in a session of its own, which outlives us. keep: the descriptor of its lock, which it holds from now
-    on. Raises `OSError`."""
+def start(command: Sequence[str], folder: Path, log: Path, keep: int) -> int:
+    """A server in a session of its own, which outlives us; its process id, for `reaped`. keep: the descriptor of its
+    lock, which it holds from now on. Raises `OSError`."""
     with suppress(OSError):
         os.replace(log, log.with_suffix(".old"))
     sink = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, pass_fds=[keep],
             start_new_session=True, env={"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
         )  # fmt: skip
     finally:
         os.close(sink)
+    process.returncode = 0  # that it runs when we end is meant so: nobody is to be warned
+    return process.pid
+
+
+def reaped(pid: int) -> bool:
+    """Whether a child of ours has ended; then the kernel forgets it."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
 
 
 def _began(pid: int) -> int:

@@ -37,6 +37,8 @@ _END_SECONDS = 15.0
 """For the step that is being done when we are to end; then it is left as it is, to be done again."""
 _MOST_LOG = 4 << 20
 _BUSY = frozenset({Phase.CREATING, Phase.SCALING_OUT, Phase.SCALING_IN, Phase.REPAIRING, Phase.UPGRADING})
+_MANY = ("MoveSlots",)
+"""A resharding is hundreds of them: the first is told of, how far it is stands in the status."""
 _log = logging.getLogger("mmcache.scale.local")
 
 
@@ -165,10 +167,11 @@ class Supervisor:
 
     def _say(self, happened: Happened) -> None:
         with self._saying:
-            if happened == self._last:
+            again = self._last is not None and happened.reason == self._last.reason in _MANY
+            if happened == self._last or again:
                 return
             self._last = happened
-            message = self._plain(happened.message)
+            message = self._plain(happened.message).removeprefix(f"{happened.reason}: ")
             _log.log(logging.WARNING if happened.warning else logging.INFO, "%s: %s", happened.reason, message)
             try:
                 self.files.append(Event(time.time(), happened.reason, message, happened.warning))
