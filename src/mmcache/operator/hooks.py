@@ -15,13 +15,14 @@ _LOOK_SECONDS = 1.0
 
 
 def apply_definition(api: Api) -> str:
-    """The one that is there becomes ours (server-side apply); returns its name. Raises `KubernetesError`.
+    """The definition that is there becomes ours; returns its name. Raises `KubernetesError`.
 
-    A server that does not know a part of it, such as CEL, forgets that part.
+    By a merge patch: a server forgets the parts that it does not know, such as CEL, where a server-side apply, which
+    checks types, would be refused by Kubernetes 1.20.
     """
     wanted = definition()
     name: str = wanted["metadata"]["name"]
-    api.apply(DEFINITIONS, {**wanted, "metadata": {**wanted["metadata"], "namespace": ""}})
+    api.merge(DEFINITIONS, "", name, {"metadata": {"labels": wanted["metadata"]["labels"]}, "spec": wanted["spec"]})
     return name
 
 
