@@ -15,6 +15,8 @@ MOST_FALSE = 1.0
 """A day."""
 FEWEST_FOUND = 95.0
 """%."""
+FEWEST_APART = 5
+"""Planted bursts a seed that came while no alarm was on, before a share of them is told."""
 LATEST = 60.0
 """Seconds: the window."""
 
@@ -32,8 +34,8 @@ class Planted:
 
     @property
     def found(self) -> bool:
-        """Either way."""
-        return self.on or self.delay is not None
+        """By an alarm that began by it. Where one was on already, nothing can be said."""
+        return not self.on and self.delay is not None
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,22 @@ def found_rows(stream: str, found: Founds, *, by_sort: bool) -> list[Row]:
     """Bursts found, false alarms, delays, by rule; ours by sort of burst."""
     rows: list[Row] = []
     for name, runs in found.items():
-        some = [100 * _share([one.found for one in run.planted]) for run in runs]
-        rows.append(Row.of(f"{stream}/found/{name}", f"planted bursts found, {WORDS[name]}", "%", "higher", some,
-                           target=FEWEST_FOUND if name == OURS else None))  # fmt: skip
+        apart = [one for run in runs for one in run.planted if not one.on]
+        some = [100 * _share([one.found for one in run.planted if not one.on]) for run in runs]
+        words, target = f"planted bursts found, {WORDS[name]}", FEWEST_FOUND if name == OURS else None
+        if len(apart) < FEWEST_APART * len(runs):
+            rows.append(
+                Row(
+                    f"{stream}/found/{name}",
+                    f"{words}: in too few was no alarm on before",
+                    "%",
+                    "higher",
+                    None,
+                    target=target,
+                )
+            )
+        else:
+            rows.append(Row.of(f"{stream}/found/{name}", words, "%", "higher", some, target=target))  # fmt: skip
     for name, runs in found.items():
         cried = [run.false_alarms / run.days for run in runs]
         rows.append(Row.of(f"{stream}/false/{name}", f"false alarms, {WORDS[name]}", "a day", "lower", cried,
@@ -92,21 +107,21 @@ def _by_sort(stream: str, runs: Sequence[Found]) -> list[Row]:
     rows = []
     for factor in FACTORS:
         for length in LENGTHS:
-            alike = [[p.found for p in run.planted if (p.factor, p.length) == (factor, length)] for run in runs]
-            some = [100 * _share(one) for one in alike if one]
-            if some:
+            alike = [p for run in runs for p in run.planted if (p.factor, p.length) == (factor, length) and not p.on]
+            if alike:
                 rows.append(Row.of(f"{stream}/found-x{factor}-{length / 60:g}min", f"of those ×{factor} for "
-                                   f"{length / 60:g} minutes found, ours", "%", "higher",
-                                   sum(some) / len(some)))  # fmt: skip
+                                   f"{length / 60:g} minutes found, ours ({len(alike)} of them)", "%", "higher",
+                                   100 * _share([one.found for one in alike])))  # fmt: skip
     return rows
 
 
 def own_rows(stream: str, found: Founds) -> list[Row]:
     """The stream's own bursts, where it has any."""
     many = sum(run.own for run in found[OURS])
+    words = f"bursts of its own found, {many} seen in hindsight over all seeds"
     return [
-        Row.of(f"{stream}/own/{name}", f"bursts of its own found ({many / len(runs):.3g} in hindsight), {WORDS[name]}",
-               "%", "higher", 100 * sum(run.own_found for run in runs) / many)
+        Row.of(f"{stream}/own/{name}", f"{words}, {WORDS[name]}", "%", "higher",
+               100 * sum(run.own_found for run in runs) / many)
         for name, runs in found.items() if many
     ]  # fmt: skip
 

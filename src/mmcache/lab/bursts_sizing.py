@@ -20,6 +20,8 @@ from mmcache.scale.spec import ClusterSpec
 FEWEST, MOST = 3, 16
 FILLED = 0.7
 """Of what a shard can carry: what it is to carry."""
+ROOMY = 0.55
+"""The same for a rival that may cost as much as ours does."""
 COMES_SECONDS = 60.0
 """Until one more shard carries its part, or one fewer is gone; one at a time."""
 HOUR = 3600.0
@@ -53,8 +55,10 @@ class Rated:
     """By the mean of 60 s alone, `keeps` seconds long never fewer than were needed meanwhile. With 300 s and a
     tolerance of 10 % it is the rule of Kubernetes' HorizontalPodAutoscaler (every 15 s)."""
 
-    def __init__(self, carries: float, keeps: float = 0.0, every: float = STEP, tolerance: float = 0.0) -> None:
-        self._per = FILLED * carries
+    def __init__(
+        self, carries: float, keeps: float = 0.0, every: float = STEP, tolerance: float = 0.0, filled: float = FILLED
+    ) -> None:
+        self._per = filled * carries
         self._every, self._tolerance, self._keeps = every, tolerance, keeps
         self._recent: deque[float] = deque(maxlen=int(WINDOW / STEP))
         self._needed: deque[tuple[float, int]] = deque()
@@ -131,6 +135,7 @@ def ways(carries: float, counts: Floats) -> Mapping[str, Callable[[], Decides]]:
         "literal": Literal,
         "rate": lambda: Rated(carries),
         "hpa": lambda: Rated(carries, 300.0, 15.0, 0.1),
+        "hpa-roomy": lambda: Rated(carries, 300.0, 15.0, 0.1, ROOMY),
         "fewest": lambda: Always(FEWEST),
         "most": lambda: Always(MOST),
         "foreseen": lambda: Foreseen(carries, counts),
@@ -142,6 +147,7 @@ WORDS = {
     "literal": "± 1 by 60 s > 1.5 × the last hour",
     "rate": "by the rate of 60 s alone",
     "hpa": "HorizontalPodAutoscaler's rule",
+    "hpa-roomy": f"the same, filled to {ROOMY:.0%}",
     "fewest": f"always {FEWEST}",
     "most": f"always {MOST}",
     "foreseen": "who knows the next 5 minutes",

@@ -5,7 +5,8 @@ between then and now (`days`). A median is not moved by what lasts less than hal
 over whole (running medians: Tukey, Exploratory Data Analysis, 1977). A burst has to be above `factor` times the
 baseline, and be no noise: five standard deviations of a Poisson process above it, on the scale on which that noise is
 the same at every rate (2·√(n + 3/8): Anscombe, Biometrika 35, 1948), and four of the windows' own spread, as arrivals
-come in clusters (median absolute deviation × 1.4826: Hampel, J. Am. Stat. Assoc. 69, 1974).
+come in clusters (median absolute deviation × 1.4826: Hampel, J. Am. Stat. Assoc. 69, 1974). It is over below the same
+part of that way up that `end_factor` is of `factor`: where noise is wide, so is the distance between the two.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ FEWEST = 5
 """Windows, before there is a baseline."""
 POISSON_DEVIATIONS = 5.0
 SPREAD_DEVIATIONS = 4.0
-"""A window is looked at some four thousand times a day, as far as looks do not overlap: three would be exceeded by noise
-six times a day, four once a week."""
+"""A day has some four thousand looks that say something new: noise would exceed three deviations five times a day, and
+four once a week."""
 LATEST = 1 / 6
 """Of the window: what `Load.latest` is the rate of."""
 GAP_SECONDS = 300.0
@@ -150,12 +151,13 @@ class BurstDetector:
         level = state.level if len(state.windows) >= FEWEST and state.samples >= spec.fewest_samples else None
         reason = "TooFewSamples"
         if level is not None and state.recent.covered >= spec.window_seconds / 2:
-            high, noise = qps > spec.factor * level, not self._significant(qps, level)
-            reason = "Noise" if high and noise else "AboveUsual" if high else "Usual"
+            margin = self._margin(level)
+            reason = "AboveUsual" if qps > level + margin else "Noise" if qps > spec.factor * level else "Usual"
             if state.since is None and reason == "AboveUsual":
                 state.since, state.below_since = at, None
             elif state.since is not None:
-                reason = self._going_on(at, qps < spec.end_factor * level)
+                nearer = (spec.end_factor - 1) / (spec.factor - 1)
+                reason = self._going_on(at, qps < level + nearer * margin)
         watched = at - (at if state.watched_since is None else state.watched_since)
         return Load(
             qps, level, state.since is not None, state.since, reason,
@@ -175,11 +177,11 @@ class BurstDetector:
         state.since = state.below_since = None
         return "Over"
 
-    def _significant(self, qps: float, level: float) -> bool:
-        state = self._state
-        seconds = state.recent.covered
-        deviations = 2 * (sqrt(qps * seconds + 3 / 8) - sqrt(level * seconds + 3 / 8))
-        return deviations > POISSON_DEVIATIONS and qps - level > SPREAD_DEVIATIONS * state.spread
+    def _margin(self, level: float) -> float:
+        """So much above the baseline is a burst, in requests a second: (factor - 1) baselines, and beyond noise."""
+        seconds, spread = self._state.recent.covered, self._state.spread
+        noise = ((sqrt(level * seconds + 3 / 8) + POISSON_DEVIATIONS / 2) ** 2 - 3 / 8) / seconds - level
+        return max((self.spec.factor - 1) * level, noise, SPREAD_DEVIATIONS * spread)
 
     def _remember(self, at: float, covered: float, rate: float) -> None:
         """Fill the open window; a full one is remembered, and the baseline is made anew."""
