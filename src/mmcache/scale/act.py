@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mmcache.scale import joining, resharding
+from mmcache.scale import joining, resharding, settling
 from mmcache.scale.access import Access
 from mmcache.scale.observed import Observed
 from mmcache.scale.platform import Platform
@@ -54,6 +54,6 @@ def act(
             case Forget():
                 joining.forget(step, present)
             case Settle():
-                resharding.settle(step, present, cancelled)
+                settling.settle(step, present, cancelled)
             case MoveSlots():
                 resharding.move(step, present, cancelled)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mmcache.model.errors import ScaleError
+from mmcache.scale.epochs import await_rank
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.talk import Word
 from mmcache.scale.views import jobs, under_way
@@ -37,7 +38,7 @@ def hand_over(slots: Sequence[int], source: str, target: str, present: Present, 
     for job in ours:
         _watch(job.get("name", ""), source, target, present, cancelled)
     left = set(slots) & present.view(source).me.slots
-    if not left or cancelled():
+    if not left or not await_rank(source, target, present, cancelled) or cancelled():
         return
     words: list[Word] = [word for run in ranges(left) for word in run]
     before = {job.get("name") for job in _mine(node.ask("CLUSTER", "GETSLOTMIGRATIONS"))}

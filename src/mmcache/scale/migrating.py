@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from mmcache.model.errors import ScaleError, TierError
 from mmcache.scale.access import Contact
+from mmcache.scale.epochs import await_rank
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.talk import Command, Word
 
@@ -62,6 +63,7 @@ class Sides:
 
     def close(self, slots: Sequence[int]) -> None:
         """They are the target's, and everyone is told."""
+        await_rank(*self.names, self.present, lambda: False)
         closing: list[Command] = [("CLUSTER", "SETSLOT", slot, "NODE", self.target_id) for slot in slots]
         source, target = map(self.present.chorus, self.names)
         target.insist([[command] for command in closing])
@@ -117,6 +119,8 @@ class Sides:
 
 def migrate(slots: Sequence[int], source: str, target: str, present: Present, cancelled: Cancelled) -> None:
     """Slots that the source serves. Between groups of them `cancelled` ends it. Raises `ScaleError`."""
+    if not await_rank(source, target, present, cancelled):
+        return
     sides = Sides(present, source, target)
     for group in _groups(slots, sides.source):
         if cancelled():

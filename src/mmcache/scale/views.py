@@ -62,7 +62,7 @@ def read_view(nodes: Any, known: dict[str, frozenset[int]] | None = None) -> Vie
 def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[int]]) -> NodeSeen:
     """Of the replies to CLUSTER NODES, CLUSTER INFO and INFO; `moving` stays to be asked for. See `read_view`."""
     view = read_view(nodes, known)
-    told = _fields(_text(info, "INFO"))
+    told = fields(info, "INFO")
     me = view.me
     return NodeSeen(
         id=me.id,
@@ -73,7 +73,7 @@ def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[in
         migrating=view.migrating,
         epoch=me.epoch,
         others=view.others,
-        cluster_ok=_fields(_text(cluster, "CLUSTER INFO")).get("cluster_state") == "ok",
+        cluster_ok=fields(cluster, "CLUSTER INFO").get("cluster_state") == "ok",
         version=version(told),
         keys=_keys(told),
         used_bytes=_count(told, "used_memory"),
@@ -97,6 +97,12 @@ def moves_slots_itself(version: str) -> bool:
     name, _, number = version.partition(" ")
     major = number.partition(".")[0]
     return name == "valkey" and major.isdigit() and len(major) < 5 and int(major) >= 9
+
+
+def fields(reply: Any, command: str) -> dict[str, str]:
+    """The lines of INFO and the like, `name:value`. Raises `ScaleError`."""
+    pairs = (line.partition(":") for line in _text(reply, command).splitlines() if ":" in line)
+    return {name: value for name, _, value in pairs}
 
 
 def jobs(reply: Any) -> list[dict[str, str]]:
@@ -168,11 +174,6 @@ def _slots(ranges: str, known: dict[str, frozenset[int]]) -> frozenset[int]:
             raise ScaleError(f"CLUSTER NODES has slots that are none: {word:.40}")
         slots.update(range(first, last + 1))
     return known.setdefault(ranges, frozenset(slots))
-
-
-def _fields(text: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
-    return {name: value for name, _, value in pairs}
 
 
 def _keys(told: Mapping[str, str]) -> int:
