@@ -1,6 +1,6 @@
 """What Kubernetes tells us, made into turns: kopf watches and keeps the finalizer, `Cluster` does the rest.
 
-There is no handler for changes: a resource is read anew in each turn, so that nothing depends on having heard of it.
+A resource is read anew in each turn, so that nothing depends on having heard of a change: that only ends a pause.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Between turns that fail."""
 _DRAIN_SECONDS = 1.0
 _WITHOUT_LEASE_SECONDS = 1.0
+_LISTEN_SECONDS = 0.25
 _log = logging.getLogger("mmcache.operator")
 _T = TypeVar("_T")
 
@@ -38,6 +39,8 @@ class Clusters:
         self._locks: dict[str, asyncio.Lock] = {}
         self.known: dict[str, tuple[str, str, Cluster]] = {}
         """Namespace, name and cluster."""
+        self._generations: dict[str, int] = {}
+        self._changed: set[str] = set()
         self.turns = self.failures = 0
 
     async def turns_of(self, uid: str, namespace: str, name: str, stopped: Any) -> None:
@@ -57,12 +60,32 @@ class Clusters:
                 pause = _PAUSES[min(failed, len(_PAUSES)) - 1]
                 _log.warning("%s/%s: the turn failed, the next is in %g s: %s", namespace, name, pause, error)
             self.turns += 1
-            await stopped.wait(pause)
+            await self._rest(uid, pause, stopped)
         if self.leading():
             try:
                 await self._alone(uid, cluster.close)
             except KubernetesError as error:
                 _log.info("%s/%s: what is usual was not saved: %s", namespace, name, error)
+
+    def heard(self, uid: str, generation: int) -> None:
+        """Of a resource; where its `spec` changed, its next turn is now."""
+        if self._generations.get(uid) != generation:
+            self._generations[uid] = generation
+            self._changed.add(uid)
+
+    def gone(self, uid: str) -> None:
+        """The resource is deleted."""
+        self.known.pop(uid, None)
+        self._locks.pop(uid, None)
+        self._generations.pop(uid, None)
+        self._changed.discard(uid)
+
+    async def _rest(self, uid: str, seconds: float, stopped: Any) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not stopped and uid not in self._changed and (left := end - loop.time()) > 0:
+            await stopped.wait(min(left, _LISTEN_SECONDS))
+        self._changed.discard(uid)
 
     async def drained(self, uid: str, namespace: str, name: str) -> None:
         """Until it may be deleted. After a restart of the operator it is asked again."""
@@ -76,8 +99,6 @@ class Clusters:
                     self.failures += 1
                     _log.warning("%s/%s: draining: %s", namespace, name, error)
             await asyncio.sleep(_DRAIN_SECONDS)
-        self.known.pop(uid, None)
-        self._locks.pop(uid, None)
 
     def close(self) -> None:
         """Waits for the turns that are under way."""
@@ -122,6 +143,13 @@ def registered(
     )
     async def turns(uid: str, namespace: str | None, name: str, stopped: Any, **_: Any) -> None:
         await clusters.turns_of(uid, namespace or "", name, stopped)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry, id="heard")
+    async def heard(uid: str | None, meta: kopf.Meta, type: str | None, **_: Any) -> None:
+        if type == "DELETED":
+            clusters.gone(uid or "")
+        else:
+            clusters.heard(uid or "", int(meta.get("generation") or 0))
 
     @kopf.on.delete(GROUP, VERSION, PLURAL, registry=registry, id="drain")
     async def drain(uid: str, namespace: str | None, name: str, **_: Any) -> None:

@@ -76,7 +76,9 @@ def leave(auth: str | None, tls: bool) -> str:
         """{ sub(/@.*/, "", $2); sub(/:[0-9]+$/, "", $2); print $2; exit }')""",
         '[ -n "$heir" ] || exit 0',
         'ask "$heir" cluster failover > /dev/null',
-        f"for _ in $(seq {_LEAVE_STEPS}); do serves || exit 0; sleep 0.5; done",
+        # It may be leaving as well, as when the whole shard is: then nobody is waited for.
+        f'for _ in $(seq {_LEAVE_STEPS}); do serves || exit 0; [ "$(ask "$heir" ping)" = PONG ] || exit 0; sleep 0.5; '
+        "done",
     )
 
 
