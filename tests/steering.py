@@ -33,7 +33,8 @@ class Steered:
         """Look, plan, do at most `cut` commands of the step, and let a tick pass."""
         seen = self.model.observed()
         decided = plan(self.spec, self.wanted, seen, most_slots=MOST_SLOTS)
-        assert decided == plan(self.spec, self.wanted, seen, most_slots=MOST_SLOTS)
+        if len(self.told) % 8 == 0:
+            assert decided == plan(self.spec, self.wanted, seen, most_slots=MOST_SLOTS)
         assert decided.reason.isalnum()
         assert decided.message
         self.told.append(decided)
@@ -59,6 +60,7 @@ class Steered:
                              if node.shard == model.nodes[step.member].shard and node.name != step.member]  # fmt: skip
                     if any(peer.name in serving for peer in peers):
                         assert all(peer.name in seen.nodes and not peer.leaving for peer in peers)
+                        assert all(seen.nodes[peer.name].in_sync for peer in peers), "it is one of two"
             case StopShard():
                 stopped = [n for n in model.nodes.values() if n.shard == step.shard and n.place >= step.keep]
                 assert not {node.name for node in stopped} & serving.keys(), "it serves slots"

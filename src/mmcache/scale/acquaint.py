@@ -75,7 +75,7 @@ def _groups(picture: Picture, tied: Callable[[str, str], bool]) -> list[list[str
             group += tied_to
             fresh += tied_to
         groups.append(sorted(group, key=list(picture.nodes).index))
-    return sorted(groups, key=lambda group: _weight(picture, group), reverse=True)
+    return sorted(groups, key=lambda group: _weight(picture, group), reverse=True) if len(groups) > 1 else groups
 
 
 def _weight(picture: Picture, group: Iterable[str]) -> tuple[int, int, int]:

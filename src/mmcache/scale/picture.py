@@ -104,12 +104,13 @@ class Picture:
     def _served(self) -> tuple[dict[str, frozenset[int]], frozenset[int]]:
         claims = [(node.epoch, node.id, node.slots) for node in self.nodes.values() if not node.primary]
         claims += [(absent.epoch, absent.id, absent.claims) for absent in self.absent.values()]
-        left, found = frozenset(range(SLOTS)), {}
+        taken: set[int] = set()
+        found = {}
         for _, id, slots in sorted(claims, key=lambda claim: claim[:2], reverse=True):
-            if mine := slots & left:
+            if mine := slots if taken.isdisjoint(slots) else slots - taken:
                 found[id] = mine
-                left -= mine
-        return found, left
+                taken |= mine
+        return found, frozenset(range(SLOTS)) - taken if len(taken) < SLOTS else frozenset()
 
     @property
     def slots_of(self) -> Mapping[str, frozenset[int]]:

@@ -364,7 +364,8 @@ class ClusterModel:
     def _follow(self, node: ModelNode) -> None:
         if node.primary:
             primary = self.node(node.primary)
-            node.in_sync = primary is not None and primary.runs and not primary.primary and node.knows(primary.id)
+            linked = primary is not None and primary.runs and not primary.primary and node.knows(primary.id)
+            node.in_sync = linked and (node.in_sync or self.draw.random() < 0.5)
             if node.in_sync and primary is not None:
                 node.blocks, node.used_bytes = primary.blocks, primary.used_bytes
 

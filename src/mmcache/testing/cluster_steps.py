@@ -29,12 +29,7 @@ class ClusterSteps:
 
     def act(self, step: Step, seen: Observed, most: int | None = None) -> bool:
         """At most so many commands of it; whether it came to its end. Raises `Refused`."""
-        done = 0
-        for _ in self._commands(step, seen):
-            done += 1
-            if done == most:
-                return False
-        return True
+        return all(done != most for done, _ in enumerate(self._commands(step, seen), 1))
 
     def _commands(self, step: Step, seen: Observed) -> Iterator[None]:
         model = self.model
@@ -160,11 +155,13 @@ class ClusterSteps:
                 target.blocks |= source.blocks & part
                 source.blocks &= ~part
                 yield
-            target.importing = {slot: from_ for slot, from_ in target.importing.items() if slot not in set(some)}
+            for slot in some:
+                target.importing.pop(slot, None)
             self._own(target, mask(some))
             target.bump()
             yield
-            source.migrating = {slot: to for slot, to in source.migrating.items() if slot not in set(some)}
+            for slot in some:
+                source.migrating.pop(slot, None)
             source.newest = max(source.newest, target.epoch)
             if target.id in source.known:
                 source.known[target.id].epoch = target.epoch
