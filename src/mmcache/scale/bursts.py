@@ -96,7 +96,7 @@ class BurstDetector:
             seconds = 0.0 if seconds is None else seconds
         gap = max(GAP_SECONDS, 5 * spec.window_seconds)
         elapsed = at - state.at if state.at is not None else 0.0
-        if elapsed > gap:
+        if elapsed > gap and (seconds is None or seconds < elapsed / 2):
             self._unwatched(at)
             elapsed = 0.0
         covered = elapsed if seconds is None else min(max(seconds, 0.0), gap)
