@@ -194,7 +194,7 @@ class BurstDetector:
         state.open = (0.0, 0.0)
         state.windows = [*state.windows, (middle, mean)][-MEMORY:]
         state.days.add(middle, seconds, mean)
-        carried = [one * state.days.change(then, at) for then, one in state.windows]
+        carried = state.days.carried(state.windows, at)
         level = median(carried)
         state.level = short(level)
         state.spread = short(1.4826 * median(abs(one - level) for one in carried))

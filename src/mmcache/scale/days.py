@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, log
+from math import floor
 from statistics import median
 
 DAY_SECONDS = 86_400.0
@@ -58,24 +59,36 @@ class Days:
             part, rate = self.fresh.pop(0)
             self.usual[part] = [*self.usual.get(part, []), rate][-DAYS:]
 
+    def carried(self, rates: Sequence[tuple[float, float]], now: float) -> list[float]:
+        """(time, rate) each, as they would be now after what the day usually does from then on. Unchanged where no day
+        is known."""
+        medians: dict[int, float] = {}
+        today = self._rate(now, medians)
+        if today is None:
+            return [rate for _, rate in rates]
+        found = []
+        for then, rate in rates:
+            before = self._rate(then, medians)
+            change = 1.0 if before is None else min(max(today / before, 1 / LARGEST_CHANGE), LARGEST_CHANGE)
+            found.append(rate * change)
+        return found
+
     def rate(self, at: float) -> float | None:
         """What is usual at this time of day, between the middles of two parts; None: unknown."""
-        place = at % DAY_SECONDS / PART_SECONDS - 0.5
-        low = int(place // 1)
-        before, after = self.usual.get(low % PARTS), self.usual.get((low + 1) % PARTS)
-        if not before or not after:
-            return None
-        first, second = median(before), median(after)
-        if first <= 0 or second <= 0:
-            return None
-        return exp(log(first) + (log(second) - log(first)) * (place - low))
+        return self._rate(at, {})
 
-    def change(self, then: float, now: float) -> float:
-        """By what factor the rate usually changes between two times; 1.0 where no day is known."""
-        before, after = self.rate(then), self.rate(now)
-        if before is None or after is None:
-            return 1.0
-        return min(max(after / before, 1 / LARGEST_CHANGE), LARGEST_CHANGE)
+    def _rate(self, at: float, medians: dict[int, float]) -> float | None:
+        """medians: of parts, as far as they are known already."""
+        place = at % DAY_SECONDS / PART_SECONDS - 0.5
+        low = floor(place)
+        ends = []
+        for part in (low % PARTS, (low + 1) % PARTS):
+            if part not in medians:
+                medians[part] = median(self.usual.get(part) or [0.0])
+            ends.append(medians[part])
+        if ends[0] <= 0 or ends[1] <= 0:
+            return None
+        return float(ends[0] * (ends[1] / ends[0]) ** (place - low))
 
 
 def short(value: float) -> float:

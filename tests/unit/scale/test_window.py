@@ -51,10 +51,10 @@ def test_days_are_known_late_and_change_is_bounded() -> None:
     assert days.rate(13 * 3600.0) == pytest.approx(100.0)
     assert days.rate(86_400.0 + 6 * 3600.0) == pytest.approx(10.0)
     assert days.rate(23.9 * 3600.0) is None  # not before two hours later
-    assert days.change(6 * 3600.0, 13 * 3600.0) == LARGEST_CHANGE
-    assert days.change(13 * 3600.0, 6 * 3600.0) == 1 / LARGEST_CHANGE
-    assert days.change(6 * 3600.0, 7 * 3600.0) == pytest.approx(1.0)
-    assert days.change(6 * 3600.0, 23.9 * 3600.0) == 1.0
+    hours = [(hour * 3600.0, 1.0) for hour in (6, 7, 13, 23.9)]
+    assert days.carried(hours, 14 * 3600.0) == pytest.approx([LARGEST_CHANGE, LARGEST_CHANGE, 1.0, 1.0])
+    assert days.carried(hours, 8 * 3600.0) == pytest.approx([1.0, 1.0, 1 / LARGEST_CHANGE, 1.0])
+    assert days.carried(hours, 23.9 * 3600.0) == [1.0] * 4
 
 
 def test_half_a_part_is_no_part() -> None:
