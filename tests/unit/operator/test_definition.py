@@ -24,8 +24,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "whole": {
         "minShards": 5, "maxShards": 9, "replicas": 2, "qpsThreshold": 12.5, "memory": "2Gi",
         "image": "valkey/valkey:9.1", "scaleIn": {"allowEviction": True}, "burst": {"factor": 3, "endFactor": 1},
-        "authSecretRef": {"name": "secret"}, "tls": {"secretName": "tls"}, "config": {"maxmemory-policy": "allkeys-lfu"},
-        "antiAffinity": "Preferred", "nodeSelector": {"disk": "none"}, "tolerations": [{"operator": "Exists"}],
+        "authSecretRef": {"name": "secret"}, "tls": {"secretName": "tls"},
+        "config": {"maxmemory-policy": "allkeys-lfu"}, "antiAffinity": "Preferred", "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}],
     },
     "bytes": {"memory": 1 << 30},
     "no-replicas": {"replicas": 0},

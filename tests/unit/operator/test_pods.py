@@ -143,8 +143,11 @@ def test_every_shell_can_read_the_scripts(shell: str, auth: str | None, tls: boo
         subprocess.run([*command, "-n"], input=script, text=True, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("password", ["simple", 'with "quotes" and \\x41', "ünïcödé ☃", "#*$(id)`id`' ", "tab\tand\nline"],
-                         ids=["simple", "quotes", "unicode", "shell", "white"])  # fmt: skip
+@pytest.mark.parametrize(
+    "password",
+    ["simple", 'with "quotes" and \\x41', "ünïcödé ☃", "#*$(id)`id`' ", "tab\tand\nline"],
+    ids=["simple", "quotes", "unicode", "shell", "white"],
+)
 def test_the_start_writes_secrets_for_the_server_only(tmp_path: Path, password: str) -> None:
     """The script itself, with its folders elsewhere and a server that prints how it was started."""
     folders = {scripts.CONF: tmp_path / "conf", scripts.AUTH: tmp_path / "auth", scripts.RUN: tmp_path / "run"}
