@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,7 +19,10 @@ from mmcache.cli.output import Exit
 from mmcache.lab.load.crowd import Crowd, Outcome
 from mmcache.lab.load.job import PREFIX, Job
 from mmcache.lab.servers import Cluster, cluster
+from mmcache.lab.servers.process import free_ports
 from mmcache.model.errors import AssetError
+from mmcache.scale.local import Handle
+from mmcache.scale.status import Phase
 from mmcache.scale.talk import ask
 
 SECRET = "only-for-this-test"
@@ -107,21 +111,76 @@ def test_the_command_prints_figures_and_no_secret(
 
 def test_an_interrupt_ends_it_with_the_summary(servers: Cluster) -> None:
     before = _reads(servers)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mmcache.cli", "bench", "load", "--to", servers.url, "--seconds", "3600", "--keys", "20",
-         "--qps", "50", "--processes", "1", "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "MMCACHE_SHARED_PASSWORD": SECRET},
-    )  # fmt: skip
+    words = ["--seconds", "3600", "--keys", "20", "--qps", "50", "--processes", "1", "--json"]
+    process = _start("bench", "load", "--to", servers.url, *words, MMCACHE_SHARED_PASSWORD=SECRET)
     try:
         until(lambda: _reads(servers) > before, "read")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        _end(process)
     assert process.returncode == Exit.INTERRUPTED, err
     assert json.loads(out)["checked"] is None
+
+
+@pytest.mark.slow
+def test_a_newcomer_sees_the_cluster_grow_under_load_and_shrink_after(tmp_path: Path) -> None:
+    """One command brings it up. A quiet user is there all the time, and finds all that it ever wrote at the end."""
+    folder = tmp_path / "cluster"
+    where = ["--folder", str(folder)]
+    (port,) = free_ports(1)
+    wishes = ["--shards", "3", "--max-shards", "5", "--replicas", "0", "--qps-threshold", "0.2", "--window", "3s",
+              "--quiet", "6s", "--port", str(port)]  # fmt: skip
+    handle = Handle(folder)
+    try:
+        assert main(["cluster", "up", *where, *wishes, "--json"]) == Exit.DONE
+        quiet = Job(handle.url, 20.0, 3600.0, 500, {1024: 1.0}, handle.password, processes=1, lanes=1, refill=False,
+                    timeout_seconds=PATIENCE)  # fmt: skip
+        with Crowd(quiet) as crowd:
+            until(lambda: not crowd.filling(0.1), "filled")
+            crowd.go()
+            load = _start("bench", "load", *where, "--qps", "1500", "--seconds", "3600", "--prefix", "busy:", "--json")
+            try:
+                until(lambda: _shards(handle) == 5, "grown to five shards")
+                load.send_signal(signal.SIGINT)
+                out, err = load.communicate(timeout=PATIENCE)
+            finally:
+                _end(load)
+            found = json.loads(out)
+            assert found["reads"] > 0, err
+            assert (found["wrong"], found["lost"]) == (0, 0)
+            until(lambda: _shards(handle) in (3, 4), "shrunk by one shard")
+            until(lambda: _shards(handle) == 3, "shrunk to three shards")
+            crowd.stop(check=True)
+            until(lambda: not crowd.running(0.1), "ended")
+            outcome = crowd.outcome()
+        assert (outcome.lost, outcome.counts.wrong, outcome.counts.lost) == ([], 0, 0)
+        assert outcome.checked is not None
+        assert (outcome.checked.keys, outcome.checked.right) == (500, 500)
+    finally:
+        handle.down()
+    assert not folder.exists() or not any(folder.iterdir())
+
+
+def _shards(handle: Handle) -> int | None:
+    """When it is steady."""
+    told = handle.files.told()
+    if told is None or told.status is None or told.status.phase is not Phase.STEADY:
+        return None
+    return told.status.shards
+
+
+def _start(*words: str, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mmcache.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | environment,
+    )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
 
 
 def _reads(servers: Cluster) -> int:

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter, validators
 
 from mmcache.cli import checkout
 from mmcache.cli.bench_live import Target, watched
+from mmcache.cli.cluster_options import DEFAULT_PLACE, Place
 from mmcache.cli.lab import Out, Quick, Strict, results_folder
 from mmcache.cli.output import DEFAULT_SPEAK, Exit, Speak, grid, show
 from mmcache.model.errors import SettingsError
@@ -73,9 +74,9 @@ def load(
         Parameter(help="URL of a shared tier, `valkey://host:6379?cluster=true`; default: the cluster of this machine "
                   "that `mmcache cluster up` made. A password: $MMCACHE_SHARED_PASSWORD."),
     ] = None,
-    folder: Annotated[Path | None, Parameter(help="Folder of that local cluster, where it is not the default.")] = None,
-    qps: Annotated[float, Parameter(help="Requests a second that come; outside of bursts.", validator=validators.Number(gt=0))
-                   ] = 1000.0,
+    qps: Annotated[
+        float, Parameter(help="Requests a second that come; outside of bursts.", validator=validators.Number(gt=0))
+    ] = 1000.0,
     seconds: Annotated[float, Parameter(help="How long.", validator=validators.Number(gt=0))] = 60.0,
     shape: Annotated[
         Literal["steady", "burst", "ramp", "trace"],
@@ -112,7 +113,7 @@ def load(
     strict: Annotated[
         bool, Parameter(negative="", show_default=False, help="Exit with 1 when an answer was wrong or a block lost.")
     ] = False,
-    speak: Speak = DEFAULT_SPEAK,
+    place: Place = DEFAULT_PLACE,
 ) -> int:  # fmt: skip
     """Put a load on a shared cluster, and check every byte that it answers.
 
@@ -131,13 +132,13 @@ def load(
         shape = "trace"
     sizes = blocks.size_of(size)
     chosen = _shape(shape, burst, trace, seconds)
-    target = Target.local(folder) if to is None else Target(to)
+    target = Target.local(place.handle) if to is None else Target(to)
     job = Job(
         target.url, qps, seconds, keys, dict(sizes), target.password, prefix, timeout, zipf, reads,
         starts=chosen.starts, factors=chosen.factors, live_seconds=seconds + _LIVE_SECONDS, seed=seed,
         processes=processes or min(4, os.cpu_count() or 1), lanes=lanes, clean=not keep,
     )  # fmt: skip
-    found = watched(job, target, speak)
+    found = watched(job, target, place)
     bad = found["wrong"] or found["lost"] or (found["checked"] or {}).get("unread")
     return Exit.NO if strict and bad else Exit.DONE
 

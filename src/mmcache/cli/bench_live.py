@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmcache.cli.ending import ended_by_signal
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from mmcache.lab.load.counts import Counts
     from mmcache.lab.load.crowd import Crowd
     from mmcache.lab.load.job import Job
+    from mmcache.scale.local import Handle
     from mmcache.scale.local.files import Files, Told
 
 _DRAW_SECONDS = 0.25
@@ -39,11 +39,8 @@ class Target:
     """Of a local cluster."""
 
     @staticmethod
-    def local(folder: Path | None) -> Target:
-        """The cluster of this machine. Raises `ScaleError` where there is none."""
-        from mmcache.scale.local.handle import Handle, default_folder
-
-        handle = Handle(folder or default_folder())
+    def local(handle: Handle) -> Target:
+        """A cluster of this machine. Raises `ScaleError` where there is none."""
         if not handle.exists:
             raise ScaleError(
                 f"no cluster in {handle.files.folder}: `mmcache cluster up` makes one; or name one by --to"

@@ -13,6 +13,7 @@ from mmcache.lab.load.blocks import mean_bytes, size_of
 from mmcache.lab.load.summary import times
 from mmcache.lab.scale.burst import burst
 from mmcache.lab.scale.drawn import draw
+from mmcache.lab.scale.most import WAYS, most
 from mmcache.lab.scale.reshard import reshard
 from mmcache.lab.scale.rival import by_tool, remapped
 from mmcache.lab.scale.rows import bursting, resharding
@@ -141,6 +142,27 @@ def _attempts(quick: bool) -> dict[str, Attempt]:
         "redis-cli": lambda at, seed, told: by_tool("redis-cli", at, REDIS, large, seed, told),
     }
     return {name: made[name] for name in ("burst", "primary-killed")} if quick else made
+
+
+def _most(folder: Path, quick: bool, seed: int, progress: Progress) -> list[Row]:
+    """How much the generator can ask for."""
+    rows = []
+    for way, (size, reads) in WAYS.items():
+        found = most(folder / way, VALKEY, way, 2.0 if quick else 6.0, seed, progress)
+        words = f"{size} B, {100 * reads:.0f} % reads, on the cores that the servers share"
+        rows += [
+            Row.of(
+                f"generator/{way}",
+                f"most that it asked and had answered and checked: {words}",
+                "1/s",
+                "higher",
+                found.qps,
+            ),
+            Row.of(f"generator/{way}/busy", "of a core that it took for that", "%", "lower", 100 * found.busy),
+        ]
+        if quick:
+            break
+    return rows
 
 
 def _load_words(quick: bool) -> str:

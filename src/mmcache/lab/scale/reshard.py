@@ -18,7 +18,7 @@ from mmcache.lab.scale.stand import (
     steady,
     watching,
 )
-from mmcache.lab.scale.trial import Extent, Run, Trial, job_for, loaded
+from mmcache.lab.scale.trial import Extent, Killed, Run, Trial, job_for, loaded
 from mmcache.lab.scale.watch import Offsets, offset_of, whole
 from mmcache.lab.table import Progress
 from mmcache.model.errors import ScaleError, TierError
@@ -83,11 +83,14 @@ def _strike(fault: Fault, handle: Handle, run: Run) -> None:
     with ExitStack() as opened:
         offsets = opened.enter_context(Offsets(port, handle.password))
         time.sleep(0.1)
-        run.mark("killed")
+        sight = run.watch.look()
+        killed = time.monotonic()
+        run.mark("killed", killed)
         os.kill(pid, signal.SIGKILL)
         run.watch.dead.add(id)
         had = _offset(replica, handle.password)
-    run.trial.replicated_until = offsets.replicated_until(had)
+    slots = sight.owners.get(id, frozenset()) if sight else frozenset()
+    run.trial.killed = Killed(killed, offsets.replicated_until(had), run.served_by(slots))
     served = run.watch.until(whole, _LONGEST, "every slot served again")
     run.mark("served again", served.at)
 

@@ -22,7 +22,7 @@ def losses(trial: Trial) -> list[Row]:
         ),
         _row(f"{name}/wrong", "answers that nobody stored for that key", "", "lower", trial.wrong, 0),
     ]
-    if trial.replicated_until != float("inf"):
+    if trial.killed is not None:
         rows.insert(
             1,
             _row(f"{name}/lost-unreplicated", "acknowledged writes that its replica did not have yet", "", "lower",
@@ -53,9 +53,10 @@ def resharding(trial: Trial) -> list[Row]:
     rows.append(
         _row(f"{name}/silence", "longest that one key had no answer", "s", "lower", trial.result.longest_silence)
     )
-    phases = [*CALM, *((phase, phase, f"{phase} done") for phase, _ in RESHARDINGS)]
+    killed = [("killed", "killed", "served again")] if "served again" in trial.marks else []
+    phases = [*CALM, *killed, *((phase, phase, f"{phase} done") for phase, _ in RESHARDINGS)]
     for phase, begin, end in phases:
-        words = dict(RESHARDINGS).get(phase, phase)
+        words = {**dict(RESHARDINGS), "killed": "from the kill until all slots are served"}.get(phase, phase)
         rows += _seen(f"{name}/{{}}-{phase}", words, trial.phase(begin, end))
     return rows
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from mmcache.lab.load.blocks import Blocks, mean_bytes, size_of
-from mmcache.lab.load.counts import BIN_SECONDS, Counts
+from mmcache.lab.load.counts import BIN_SECONDS, Counts, Lost
 from mmcache.lab.load.crowd import Crowd, Outcome
 from mmcache.lab.load.job import Job
 from mmcache.lab.scale.watch import Sight, Watch
@@ -18,6 +18,8 @@ from mmcache.scale.local.handle import Handle
 from mmcache.tiers.valkey.names import Names
 from mmcache.tiers.valkey.slots import slot_of
 
+PATIENCE_SECONDS = 0.5
+"""Of the load's clients, for a node: the product's default."""
 _FOR_EVER = 7200.0
 _LONGEST_FILL = 300.0
 
@@ -42,6 +44,23 @@ class Extent:
         return max(100, round(self.total_bytes / mean_bytes(size_of(self.sizes))))
 
 
+@dataclass(frozen=True)
+class Killed:
+    """A primary that was."""
+
+    at: float
+    """`time.monotonic`, as all here."""
+    replicated_until: float
+    """What it acknowledged before then was at its replica."""
+    numbers: frozenset[int]
+    """Of the blocks that it served."""
+
+    def unreplicated(self, lost: Lost) -> bool:
+        """Whether it acknowledged that write, and its replica may not have had it. A writer notes an acknowledgement
+        when the whole batch is back, which may wait for the dead node's answer for as long as its patience lasts."""
+        return lost.number in self.numbers and self.replicated_until <= lost.at <= self.at + PATIENCE_SECONDS
+
+
 @dataclass
 class Trial:
     """What came of it."""
@@ -57,8 +76,7 @@ class Trial:
     total_bytes: int = 0
     moved_bytes: dict[str, int] = field(default_factory=dict)
     """By phase: blocks whose slot changed its shard."""
-    replicated_until: float = float("inf")
-    """Of a primary that was killed: what was acknowledged before was at its replica, `time.monotonic`."""
+    killed: Killed | None = None
 
     @property
     def result(self) -> Outcome:
@@ -73,13 +91,13 @@ class Trial:
 
     @property
     def lost_before(self) -> int:
-        """Acknowledged writes that are gone, though a replica had them, or nobody was killed."""
-        return sum(1 for one in self.result.lost if one.at < self.replicated_until)
+        """Acknowledged writes that are gone, and must not be."""
+        return len(self.result.lost) - self.lost_within
 
     @property
     def lost_within(self) -> int:
         """Those that were acknowledged but not yet at the replica of the primary that was killed."""
-        return len(self.result.lost) - self.lost_before
+        return 0 if self.killed is None else sum(map(self.killed.unreplicated, self.result.lost))
 
     @property
     def wrong(self) -> int:
@@ -126,6 +144,10 @@ class Run:
             size for slot, size in zip(self._slots, self._bytes, strict=True) if before.get(slot) != after.get(slot)
         )
 
+    def served_by(self, slots: frozenset[int]) -> frozenset[int]:
+        """The numbers of all blocks in these slots."""
+        return frozenset(number for number, slot in enumerate(self._slots) if slot in slots)
+
     def finish(self) -> None:
         """End the load, and look for all that was acknowledged."""
         self.mark("end")
@@ -162,5 +184,6 @@ def job_at(url: str, password: str | None, extent: Extent, seed: int, **changes:
     given: dict[str, object] = {
         "qps": extent.qps, "seconds": _FOR_EVER, "keys": extent.keys, "sizes": dict(size_of(extent.sizes)),
         "password": password, "seed": seed, "reads": 0.8, "processes": 1, "lanes": 4,
+        "timeout_seconds": PATIENCE_SECONDS,
     }  # fmt: skip
     return Job(url, **(given | changes))  # type: ignore[arg-type]
