@@ -102,11 +102,11 @@ class Picture:
 
     @cached_property
     def _served(self) -> tuple[dict[str, frozenset[int]], frozenset[int]]:
-        claims = [(node.epoch, node.id, node.slots) for node in self.nodes.values() if not node.primary]
-        claims += [(absent.epoch, absent.id, absent.claims) for absent in self.absent.values()]
+        claims = [(node.epoch, 2, node.id, node.slots) for node in self.nodes.values() if not node.primary]
+        claims += [(absent.epoch, 1 - absent.gone, absent.id, absent.claims) for absent in self.absent.values()]
         taken: set[int] = set()
         found = {}
-        for _, id, slots in sorted(claims, key=lambda claim: claim[:2], reverse=True):
+        for _, _, id, slots in sorted(claims, key=lambda claim: claim[:3], reverse=True):
             if mine := slots if taken.isdisjoint(slots) else slots - taken:
                 found[id] = mine
                 taken |= mine

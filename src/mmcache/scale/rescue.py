@@ -59,7 +59,7 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
     lost = [absent for absent in _owners(picture) if absent.gone and not followers(picture, absent.id)]
     slots = sorted(picture.unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
     if not slots:
-        return None
+        return _affirm(picture)
     able = [shard for shard in range(aim.shards) if picture.usable(shard)]
     if fresh(picture):
         waited = [member.name for member in picture.silent if member.host]
@@ -77,6 +77,18 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
     if lost:
         told += "; the blocks that were in them are lost"
     return do(phase, Assign(name, tuple(slots[: share[shard]])), "BlocksLost" if lost else "Assigning", told)
+
+
+def _affirm(picture: Picture) -> Plan | None:
+    """Who has slots of one that is gone, and no newer epoch than that one had, is not believed by all: it gets one."""
+    for absent in picture.absent.values():
+        for name, node in picture.nodes.items():
+            if absent.gone and node.epoch <= absent.epoch and (slots := absent.claims & picture.serves(name)):
+                told = (
+                    f"{name} serves {len(slots)} slots, and some still think that {absent.id[:8]} does, which is gone"
+                )
+                return do(Phase.REPAIRING, Assign(name, tuple(sorted(slots))), "Affirming", told)
+    return None
 
 
 def relieve(picture: Picture, aim: Aim) -> Plan | None:

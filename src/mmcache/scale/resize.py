@@ -81,9 +81,10 @@ def progress(picture: Picture, aim: Aim) -> Progress | None:
         now = dict.fromkeys(takers, each)
         for odd in range(SLOTS - each * len(takers)):
             now[takers[odd]] += 1
-    share = SLOTS // len(counts)
-    if leaving:
-        moved = sum(max(0, share - counts[shard]) for shard in leaving)
+    empty = [shard for shard in picture.shards if shard >= aim.shards and shard not in counts]
+    share = SLOTS // (len(counts) + len(empty))
+    if leaving or empty:
+        moved = sum(max(0, share - counts.get(shard, 0)) for shard in (*leaving, *empty))
     elif left_to_move(counts, serving):
         moved = sum(count for count in counts.values() if count < share)
     return Progress(moved, moved + left)

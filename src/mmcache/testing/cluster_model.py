@@ -204,12 +204,21 @@ class ClusterModel:
         return next((node for node in self.nodes.values() if node.id == id and node.stage != "dead"), None)
 
     def truly(self) -> dict[str, int]:
-        """Slots by the name of who serves them: the highest epoch among all that live."""
+        """Slots by the name of who serves them: the highest epoch of which anybody who lives has heard."""
+        claims: dict[str, tuple[int, int]] = {}
+        for node in self.nodes.values():
+            if node.alive:
+                for id, known in node.known.items():
+                    if node.table.get(id) and known.epoch >= claims.get(id, (0, 0))[0]:
+                        claims[id] = known.epoch, node.table[id]
+        claims |= {node.id: (node.epoch, node.slots) for node in self.nodes.values() if node.alive}
+        here = {node.id: node.name for node in self.nodes.values() if node.alive}
         left, found = ALL, {}
-        for node in sorted(self.nodes.values(), key=lambda node: (node.epoch, node.id), reverse=True):
-            if node.alive and node.slots & left:
-                found[node.name] = node.slots & left
-                left &= ~node.slots
+        for id in sorted(claims, key=lambda id: (claims[id][0], id in here, id), reverse=True):
+            slots = claims[id][1] & left
+            left &= ~slots
+            if slots and id in here:
+                found[here[id]] = slots
         return found
 
     def reachable_blocks(self) -> int:
@@ -358,8 +367,14 @@ class ClusterModel:
         dead = node.known.get(node.primary)
         if dead is None or "fail" not in dead.flags or not node.table.get(node.primary) or self.draw.random() < 0.3:
             return
-        if 2 * len(self._voters(node)) > self._size(node):
+        if self.agreed(node):
             node.promoted()
+
+    def agreed(self, node: ModelNode) -> bool:
+        """Whether a majority of primaries lets it take its primary's place; it hears their epochs then."""
+        voters = self._voters(node)
+        node.newest = max([node.newest, *(voter.newest for voter in voters)])
+        return 2 * len(voters) > self._size(node)
 
     def _follow(self, node: ModelNode) -> None:
         if node.primary:

@@ -120,8 +120,8 @@ class ClusterSteps:
             return
         primary = self.model.node(node.primary)
         if not taken:
-            if primary is None or not primary.runs or not node.in_sync:
-                raise Refused("its primary is not there")
+            if primary is None or not primary.runs or not node.in_sync or not self.model.agreed(node):
+                raise Refused("its primary is not there, or no majority")
             node.blocks = primary.blocks
         node.promoted()
         if primary is not None and primary.runs and node.id in primary.known:
