@@ -197,7 +197,7 @@ def test_fewer_shards_that_cannot_hold_the_blocks_are_refused(tmp_path: Path) ->
             fill_with = [("SET", b"{%d}" % number, bytes(1 << 20)) for number in range(100)]
             talk(member["port"], *fill_with, password=Handle(place).password)
         refused = say("scale", "3", folder=place, code=1)
-        assert "fit" in refused["message"]
+        assert "not fewer than 4 shards" in refused["message"]
         assert say("status", folder=place, code=1)["status"]["phase"] == "Blocked"
         assert say("set", "--allow-eviction", folder=place)["status"]["shards"] == 3
 

@@ -48,7 +48,10 @@ def up(
     Example: mmcache cluster up --shards 3 --max-shards 5 --qps-threshold 2
     """
     handle = place.handle
-    wanted = handle.up(wishes.change() | ({} if server is None else {"version": server}), port, start=not foreground)
+    change = wishes.change() | ({} if server is None else {"version": server})
+    if handle.exists and (refused := _refusal(handle, change)) is not None:
+        return _refused(refused, place)
+    wanted = handle.up(change, port, start=not foreground)
     _warn_of_memory(wanted.spec)
     if foreground:
         return _stay(handle, place)
@@ -153,14 +156,10 @@ def down(*, place: Place = DEFAULT_PLACE) -> int:
 
 
 def _change(place: Place, change: dict[str, Any], wait: bool) -> int:
-    from mmcache.scale.local.asking import refusal
-    from mmcache.scale.local.handle import changed
-
     handle = place.handle
-    old = handle.require().spec
+    handle.require()
     handle.require_supervisor()
-    refused = refusal(handle, changed(old, change))
-    if refused is not None:
+    if (refused := _refusal(handle, change)) is not None:
         return _refused(refused, place)
     wanted = handle.change(change)
     _warn_of_memory(wanted.spec)
@@ -170,6 +169,13 @@ def _change(place: Place, change: dict[str, Any], wait: bool) -> int:
     data = {"generation": wanted.generation, "spec": wanted.spec, "status": told.status if told else None}
     show(place, msgspec.to_builtins(data), lambda: grid(_changed_words(wanted, told, place), (), ()))
     return Exit.DONE
+
+
+def _refusal(handle: Handle, change: dict[str, Any]) -> str | None:
+    from mmcache.scale.local.asking import refusal
+    from mmcache.scale.local.handle import changed
+
+    return refusal(handle, changed(handle.require().spec, change))
 
 
 def _changed_words(wanted: Wanted, told: Told | None, place: Place) -> str:

@@ -9,7 +9,8 @@ from mmcache.scale.local.ports import HOST
 
 NODE_TIMEOUT_MS = 2000
 """A node that is silent for so long is taken for dead by the others."""
-_LEAST_BACKLOG = 16 << 20
+_LEAST_BACKLOG, _MOST_BACKLOG = 1 << 20, 256 << 20
+"""Of a sixteenth of the memory: it counts as used."""
 _LEAST_BUFFER = 256 << 20
 
 
@@ -37,7 +38,7 @@ def config(folder: Path, binary: Binary, port: int, memory_bytes: int, password:
         "repl-diskless-sync yes",
         "repl-diskless-sync-delay 0",
         "repl-diskless-load on-empty-db",
-        f"repl-backlog-size {max(_LEAST_BACKLOG, memory_bytes // 16)}",
+        f"repl-backlog-size {min(max(_LEAST_BACKLOG, memory_bytes // 16), _MOST_BACKLOG)}",
         f"client-output-buffer-limit replica {buffer} {buffer // 4} 60",
         "cluster-enabled yes",
         "cluster-config-file nodes.conf",

@@ -114,7 +114,10 @@ class Files:
 
     def wanted(self) -> Wanted:
         """Raises `ScaleError`."""
-        return _read(self.spec, Wanted)
+        try:
+            return _read(self.spec, Wanted)
+        except ScaleError as error:
+            raise ScaleError(f"{error} (mmcache cluster down ends what is there)") from error
 
     def told(self) -> Told | None:
         """None where nothing was told yet, or what is there cannot be read."""

@@ -220,7 +220,8 @@ class Handle:
         while is_held(lock):
             pid = holder(lock)
             if pid is not None:
-                processes.send(pid, number, lambda pid: has_open(pid, lock))
+                for each in (number, signal.SIGCONT):  # a paused one hears nothing else
+                    processes.send(pid, each, lambda pid: has_open(pid, lock))
             if time.monotonic() > end:
                 if number is signal.SIGKILL:
                     raise ScaleError(f"the supervisor (process {pid}) does not end")

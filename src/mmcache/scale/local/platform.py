@@ -195,6 +195,8 @@ class LocalPlatform:
         try:
             file = self.files.member(name)
             assert file is not None
+            if self._signal(name, signal.SIGKILL):  # it works here without its lock: the child of one that was killed
+                return
             if not is_free(file.port):  # nobody of ours can be there, since its lock was free
                 file = msgspec.structs.replace(file, port=self._port())
             for old in ("nodes.conf", "dump.rdb"):
@@ -288,19 +290,21 @@ class LocalPlatform:
         except (OSError, TierError):
             return None
 
-    def _signal(self, name: str, number: signal.Signals) -> None:
+    def _signal(self, name: str, number: signal.Signals) -> bool:
+        """Whether there was a process to signal."""
         folder, programs = self.files.members / name, self._programs()
 
         def is_it(pid: int) -> bool:
             return processes.works_in(pid, folder, programs)
 
-        pid = self._seen.get(name)
-        if pid is not None and processes.send(pid, number, is_it):
-            return
+        known = [self._seen[name]] if name in self._seen else []
+        if any(processes.send(pid, number, is_it) for pid in known):
+            return True
         for pid in processes.below(self.files.members, programs).get(name, ()):
             if processes.send(pid, number, is_it):
                 self._seen[name] = pid
-                return
+                return True
+        return False
 
     def _programs(self) -> frozenset[str]:
         known = (self.files.member(name) for name in self.files.member_names())
