@@ -106,7 +106,7 @@ class Controller:
             return self._unknown(trouble or "")
         self._measure(detector, seen, at)
         decided = self._decide(spec, seen, at)
-        return self._carry_out(seen, self._doers.plan(spec, decided.shards, seen), decided, cancelled)
+        return self._carry_out(seen, lambda: self._doers.plan(spec, decided.shards, seen), decided, cancelled)
 
     def drain(self, at: float, cancelled: Cancelled = never) -> Status:
         """One turn of deleting the cluster. It is gone when the status's `nodes` is 0 and its phase `DRAINING`."""
@@ -114,7 +114,8 @@ class Controller:
         if seen is None:
             return self._unknown(trouble or "")
         self._load = None
-        return self._carry_out(seen, self._doers.plan_deletion(seen), Wanted(0, "Deleted", "it is deleted"), cancelled)
+        gone = Wanted(0, "Deleted", "it is deleted")
+        return self._carry_out(seen, lambda: self._doers.plan_deletion(seen), gone, cancelled)
 
     def saved(self) -> dict[str, Any]:
         """What another controller needs to go on: JSON of a few kilobytes."""
@@ -185,7 +186,14 @@ class Controller:
             self._told.pop("AtMaximum", None)
         return decided
 
-    def _carry_out(self, seen: Observed, plan: Plan, decided: Wanted, cancelled: Cancelled) -> Status:
+    def _carry_out(self, seen: Observed, planned: Callable[[], Plan], decided: Wanted, cancelled: Cancelled) -> Status:
+        try:
+            plan = planned()
+        except Exception as error:  # noqa: BLE001 - what nodes say may be stranger than was thought of
+            told = failure(error, self._secrets())
+            self._tell_once("PlanFailed", told)
+            return self._told_status(seen, Plan(Phase.UNKNOWN, None, "PlanFailed", told), decided, told)
+        self._told.pop("PlanFailed", None)
         if plan.phase is Phase.BLOCKED:
             self._tell_once("Blocked", plan.message, plan.reason, plan.reason)
         else:

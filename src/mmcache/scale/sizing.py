@@ -41,7 +41,8 @@ def wanted(
         return Wanted(shards_now, "Fits", "nothing is known of the load yet")
     rate = max(load.qps, load.latest) if load.burst else load.qps
     need = _shards(spec, rate)
-    said = f"{rate:,.0f} requests a second need {need} shards of {1000 * spec.qps_threshold:,.0f}"
+    shards = "1 shard" if need == 1 else f"{need} shards"
+    said = f"{rate:,.0f} requests a second need {shards} of {1000 * spec.qps_threshold:,.0f}"
     if need > shards_now:
         return _more(spec, load, shards_now, served, need, said)
     if served is not None and served > shards_now:

@@ -209,6 +209,18 @@ def test_a_look_that_fails_ends_nothing(error: Exception) -> None:
     assert (third.phase, third.nodes, third.shards) == (Phase.UNKNOWN, 3, 3)
 
 
+def test_a_plan_that_fails_ends_nothing() -> None:
+    world = World()
+    controller = world.controller()
+    world.next = lambda spec, wanted, seen: Plan(**{})
+    statuses = turns(controller, world, 3 * TURN)
+    assert reasons(statuses) == ["PlanFailed"]
+    assert (statuses[-1].phase, statuses[-1].shards) == (Phase.UNKNOWN, 3)
+    assert condition(statuses[-1], "Degraded") == (True, "Failed")
+    world.next = None
+    assert turns(controller, world, TURN)[-1].phase is Phase.STEADY
+
+
 def test_a_refusal_is_told_once_for_each_reason() -> None:
     world = World()
     controller = world.controller()
