@@ -66,7 +66,7 @@ def test_no_slots_are_given_while_a_member_that_may_serve_cannot_be_seen() -> No
 
 
 def test_a_handshake_under_way_is_waited_for() -> None:
-    scene = Scene()
+    scene = Scene(replicas=0)
     scene.add(3, 0)
     scene.strange("3-0")
     member = scene.members["0-0"]
@@ -75,7 +75,7 @@ def test_a_handshake_under_way_is_waited_for() -> None:
     )
     for name in scene.nodes:
         scene.views[name, "handshake"] = {} if name == "3-0" else None
-    decided = scene.plan(4)
+    decided = scene.plan(4, replicas=0)
     assert (decided.step, decided.reason) == (None, "Meeting")
 
 
