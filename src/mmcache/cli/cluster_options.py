@@ -90,7 +90,7 @@ class Wishes:
 
 
 DEFAULT_PLACE, NO_WISHES = Place(), Wishes()
-Wait = Annotated[bool, Parameter(help="Until it is so, with its progress.")]
+Wait = Annotated[bool, Parameter(help="Wait until it is so, and show how far it is.")]
 
 
 def _seconds(option: str, text: str) -> float:

@@ -18,7 +18,7 @@ from mmcache.scale.local.config import config
 from mmcache.scale.local.files import EVENT_BYTES, Event, Files, MemberFile, Wanted, write
 from mmcache.scale.local.handle import changed
 from mmcache.scale.local.locks import held_by_us, holder, is_held, taken
-from mmcache.scale.local.ports import free_port
+from mmcache.scale.local.ports import free_port, require_ports
 from mmcache.scale.local.versions import can_follow, find
 from mmcache.scale.spec import ClusterSpec
 
@@ -163,6 +163,8 @@ def test_ports_that_are_taken_are_passed_over() -> None:
     assert free_port(30_000, range(30_000, 30_005)) >= 30_005
     with pytest.raises(ScaleError, match="--port"):
         free_port(55_536, ())
+    with pytest.raises(ScaleError, match="--port"):
+        require_ports(55_534, 3)
 
 
 @pytest.mark.parametrize(

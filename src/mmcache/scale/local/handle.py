@@ -19,7 +19,7 @@ from mmcache.scale.local import processes
 from mmcache.scale.local.files import Files, Told, Wanted, write
 from mmcache.scale.local.locks import has_open, holder, is_held
 from mmcache.scale.local.platform import LocalPlatform
-from mmcache.scale.local.ports import HOST
+from mmcache.scale.local.ports import HOST, require_ports
 from mmcache.scale.local.versions import find
 from mmcache.scale.observe import look
 from mmcache.scale.observed import Observed
@@ -100,6 +100,9 @@ class Handle:
             old = self.files.wanted() if self.exists else None
             spec = changed(old.spec if old else ClusterSpec(), change)
             find(spec.version)
+            if old is None:
+                port = FIRST_PORT if first_port is None else first_port
+                require_ports(port, spec.min_shards * (1 + spec.replicas))
             fresh = self._write(old, spec, first_port)
             if start:
                 self._start()
@@ -185,7 +188,6 @@ class Handle:
         port = first_port if first_port is not None else (old.first_port if old else FIRST_PORT)
         if old is not None and (old.spec, old.first_port) == (spec, port):
             return old
-        # A clock that was set back must not make it look old.
         fresh = Wanted(spec, (old.generation if old else 0) + 1, port)
         write(self.files.spec, fresh)
         return fresh
