@@ -65,12 +65,13 @@ def binaries() -> tuple[Binary, ...]:
     places = [(package, _in_package(package, file)) for package, file in _IN_PACKAGES]
     # The server itself would come as a service that starts with the machine; the tools hold the same program.
     places.insert(3, ("redis-tools", shutil.which("redis-check-rdb", path="/usr/bin:/usr/local/bin")))
-    known = {Path(path).resolve() for _, path in places if path is not None}
+    found = [one for package, path in places if path is not None and (one := _asked(package, Path(path)))]
     for name in ("valkey-server", "redis-server"):
         path = shutil.which(name)
-        if path is not None and Path(path).resolve() not in known:
-            places.append((_ON_PATH, path))
-    return tuple(found for package, path in places if path is not None and (found := _asked(package, Path(path))))
+        one = None if path is None else _asked(_ON_PATH, Path(path))
+        if one is not None and str(one) not in map(str, found):  # else it is one of those above, or as good as it
+            found.append(one)
+    return tuple(found)
 
 
 def at_path(path: Path) -> Binary | None:
