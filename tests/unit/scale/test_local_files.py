@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmcache.model.errors import ScaleError, SettingsError
-from mmcache.scale.binaries import Binary
+from mmcache.scale.binaries import Binary, binaries
 from mmcache.scale.local import Handle, default_folder, processes
 from mmcache.scale.local.config import config
 from mmcache.scale.local.files import EVENT_BYTES, Event, Files, MemberFile, Wanted, write
@@ -243,3 +243,15 @@ def test_the_address_names_the_first_places_and_no_password(files: Files) -> Non
     handle = Handle(files.folder)
     assert handle.url == "valkey://127.0.0.1:7000,127.0.0.1:7010,127.0.0.1:7020?cluster=true"
     assert handle.supervisor is None
+
+
+def test_a_server_on_path_comes_last_and_not_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "valkey-server"
+    program.write_text("#!/bin/sh\necho 'Valkey server v=7.2.99 sha=0:0'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    before, found = binaries(), binaries.__wrapped__()
+    assert [str(one) for one in found] == [*map(str, before), "valkey 7.2.99"]
+    assert found[-1].path == program
+    program.write_text("#!/bin/sh\necho nonsense\n")
+    assert list(map(str, binaries.__wrapped__())) == list(map(str, before))
