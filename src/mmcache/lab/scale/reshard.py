@@ -32,7 +32,8 @@ _HALF = SLOTS * (MORE - FIRST) // MORE // 2
 _LONGEST = 180.0
 _BREAK = 2.0
 """Seconds without a supervisor."""
-Fault = Literal["", "primary", "supervisor"]
+Fault = Literal["", "primary", "target", "supervisor"]
+"""`primary`: one that gives slots; `target`: the one that gets them."""
 
 
 def reshard(
@@ -78,7 +79,7 @@ def _strike(fault: Fault, handle: Handle, run: Run) -> None:
         handle.up({})
         run.mark("back")
         return
-    member, port, id, replica = _primary(handle)
+    member, port, id, replica = _primary(handle, giving=fault == "primary")
     pid = handle.pids()[member]
     with ExitStack() as opened:
         offsets = opened.enter_context(Offsets(port, handle.password))
@@ -95,12 +96,15 @@ def _strike(fault: Fault, handle: Handle, run: Run) -> None:
     run.mark("served again", served.at)
 
 
-def _primary(handle: Handle) -> tuple[str, int, str, int]:
-    """Of the first shard that gives slots: member, port and id; and the port of its replica. Raises `ScaleError`."""
+def _primary(handle: Handle, *, giving: bool) -> tuple[str, int, str, int]:
+    """Of a shard that gives slots, or gets them: member, port and id; and the port of its replica.
+
+    Raises `ScaleError`.
+    """
     seen = handle.look()
     members = {member.name: member for member in seen.members}
     for name, node in sorted(seen.nodes.items()):
-        if node.primary or not node.slots or members[name].shard >= FIRST:
+        if node.primary or not node.slots or (members[name].shard < FIRST) != giving:
             continue
         replicas = [other for other, its in seen.nodes.items() if its.primary == node.id and its.in_sync]
         if replicas:
