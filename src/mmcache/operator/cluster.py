@@ -30,6 +30,7 @@ TELL_BUSY_SECONDS = 2.0
 SAVE_SECONDS = 60.0
 """What is usual is saved so often, and what somebody took away beside the pods is put back."""
 NODE_SECONDS = 5.0
+_OLDER = 4
 
 _WAITING = (Phase.STEADY, Phase.BLOCKED, Phase.UNKNOWN)
 _log = logging.getLogger("mmcache.operator")
@@ -46,6 +47,8 @@ class Cluster:
         self._saved: str | None = None
         self._saved_at = self._told_at = float("-inf")
         self._spread = False
+        self._older: list[str] = []
+        """Passwords that were good before, as far as this process knows."""
         self.status: Status | None = None
         """Of the last turn."""
 
@@ -116,6 +119,9 @@ class Cluster:
             saved = self._remembered(wish) if self._controller is None else self._controller.saved()
             access = Access(found.password, None, found.context(), NODE_SECONDS)
             self._controller = Controller(self._platform, access, saved)
+            was = self._secrets.password if self._secrets is not None else None
+            if was is not None and was not in self._older:
+                self._older = [was, *self._older][:_OLDER]
             self._secrets, self._spread = found, False
         return self._controller
 
@@ -135,10 +141,10 @@ class Cluster:
         assert self._secrets is not None
         if self._clock() - self._saved_at >= SAVE_SECONDS:
             self._platform.repair()
-            self._spread &= self._secrets.previous is None
-        if not self._spread:
+            self._spread = False
+        if not self._spread and self._secrets.password is not None:
             access = Access(None, None, self._secrets.context(), NODE_SECONDS)
-            wrong = passwords.spread(self._platform.members(), self._secrets, access)
+            wrong = passwords.spread(self._platform.members(), self._secrets, self._older, access)
             self._spread = not wrong
             for line in wrong:
                 _log.info("%s/%s: the password is not told yet: %s", wish.namespace, wish.name, line)

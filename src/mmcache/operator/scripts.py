@@ -57,8 +57,16 @@ def _encrypted() -> list[str]:
 
 
 def ready(auth: str | None, tls: bool) -> str:
-    """It answers. An image without a command-line client is asked by TCP only, by the other probe."""
-    return _lines(*_client(auth, tls), '[ -n "$cli" ] || exit 0', '[ "$(ask "$POD_IP" ping)" = PONG ]')
+    """It answers. An image without a command-line client is asked by TCP only, by the other probe.
+
+    While a password changes, the file may be older than the server: then who is let in no more knows that it lives.
+    """
+    return _lines(
+        *_client(auth, tls),
+        '[ -n "$cli" ] || exit 0',
+        'case $(ask "$POD_IP" ping) in PONG | *NOAUTH* | *WRONGPASS*) exit 0 ;; esac',
+        "exit 1",
+    )
 
 
 def leave(auth: str | None, tls: bool) -> str:
