@@ -12,7 +12,9 @@ from lightkube.core.exceptions import ConfigError
 
 from mmcache.model.errors import KubernetesError
 
-_UNREADABLE = (ConfigError, OSError, AssertionError, KeyError, TypeError, yaml.YAMLError, msgspec.MsgspecError)
+_UNREADABLE = (
+    ConfigError, OSError, AssertionError, LookupError, TypeError, AttributeError, yaml.YAMLError, msgspec.MsgspecError,
+)  # fmt: skip
 
 
 def found(kubeconfig: Path | None = None) -> SingleConfig:
