@@ -33,8 +33,10 @@ SLOTS = 16384
 
 
 @contextmanager
-def kubernetes(folder: Path, machines: int = 4) -> Iterator[Stage]:
-    """Skips the test where there is no API server or no Valkey 9."""
+def kubernetes(
+    folder: Path, machines: int = 4, *words: str, kind: type[Stage] | None = None, **how: Any
+) -> Iterator[Any]:
+    """Skips the test where there is no API server or no Valkey 9. words, how: of the operator, see `operated`."""
     pytest.importorskip("kopf")
     pytest.importorskip("lightkube")
     from mmcache.lab.kubernetes import operated
@@ -46,8 +48,8 @@ def kubernetes(folder: Path, machines: int = 4) -> Iterator[Stage]:
         pytest.skip(str(error))
     with control_plane(folder, servers) as plane, kubelet(plane, folder, machines, images) as nodes:
         operated.installed(plane)
-        with operated.operator(plane, folder / "operator") as operator:
-            yield Stage(plane, nodes, operator, folder)
+        with operated.operator(plane, folder / "operator", *words, **how) as operator:
+            yield (kind or Stage)(plane, nodes, operator, folder)
 
 
 @dataclass
@@ -76,8 +78,13 @@ class Stage:
         end = time.monotonic() + PATIENCE
         while not (found := met()):
             assert time.monotonic() < end, f"never {what}\n{self.state()}"
+            self.look_after()
             time.sleep(0.05)
         return found
+
+    def look_after(self) -> None:
+        """Whatever is to be done meanwhile."""
+        assert self.operator.alive, f"the operator has ended\n{self.state()}"
 
     def state(self) -> str:
         """For a test that fails."""

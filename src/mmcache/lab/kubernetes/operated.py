@@ -37,6 +37,11 @@ class Operator:
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
+
     def start(self) -> None:
         """Does not wait."""
         with self.log.open("ab") as sink:
