@@ -96,7 +96,7 @@ def fated(fate: Fate) -> None:
         fate.meets(f"kopf: {kind}", "after")
         return answer
 
-    httpx2.Client.request = requested  # type: ignore[method-assign,assignment]
+    httpx2.Client.request = requested
     Wire.send = sent  # type: ignore[method-assign,assignment]
     aiohttp.ClientSession._request = asked  # type: ignore[method-assign,assignment]
 
