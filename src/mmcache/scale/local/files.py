@@ -96,7 +96,7 @@ class Files:
                 raise ScaleError(f"{folder} belongs to another user: give --folder one of your own")
             folder.chmod(0o700)
         if not self.password_file.exists():
-            write(self.password_file, secrets.token_urlsafe(24).encode())
+            write(self.password_file, secrets.token_urlsafe(24).encode(), durable=True)
 
     @property
     def password(self) -> str:
@@ -181,14 +181,17 @@ class Files:
         return found[-count:]
 
 
-def write(path: Path, data: bytes | object) -> None:
-    """Replace a file whole; what is not bytes becomes JSON. Raises `OSError`."""
+def write(path: Path, data: bytes | object, *, durable: bool = False) -> None:
+    """Replace a file whole; what is not bytes becomes JSON. durable: also when the power is cut. Raises `OSError`."""
     raw = data if isinstance(data, bytes) else msgspec.json.encode(data)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(raw)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -189,7 +189,7 @@ class Handle:
         if old is not None and (old.spec, old.first_port) == (spec, port):
             return old
         fresh = Wanted(spec, (old.generation if old else 0) + 1, port)
-        write(self.files.spec, fresh)
+        write(self.files.spec, fresh, durable=True)
         return fresh
 
     def _start(self) -> None:
