@@ -137,8 +137,15 @@ def test_what_was_acknowledged_and_is_not_there_is_lost_once() -> None:
     assert ledger.read(1, second, 3.0, 3.1) is Answer.RIGHT
     assert ledger.read(1, first, 3.2, 3.3) is Answer.STALE
     assert ledger.absent(1, 4.0, 4.1) is Answer.LOST
-    assert ledger.absent(1, 5.0, 5.1) is Answer.ABSENT
+    assert ledger.absent(1, 5.0, 5.1) is Answer.STILL
     assert [(one.version, one.at) for one in ledger.lost] == [(2, 2.0), (1, 2.0)]
+    assert ledger.read(1, first, 6.0, 6.1) is Answer.RIGHT
+    assert ledger.returned == 1
+    assert [(one.version, one.at) for one in ledger.lost] == [(2, 2.0)]
+    assert ledger.absent(1, 7.0, 7.1) is Answer.LOST
+    ledger.stored(1, ledger.next(1), 8.0)
+    assert ledger.read(1, 3, 9.0, 9.1) is Answer.RIGHT
+    assert len(ledger.lost) == 2
 
 
 def test_what_nobody_wrote_is_wrong() -> None:

@@ -23,7 +23,7 @@ def trial_of(lost: list[Lost], **marks: float) -> Trial:
         line.add(place, Counts(reads=10, hits=9 if 40 <= place < 80 else 10, missed={"tier-down": 1}, took={100: 10}))
     trial.crowd.timeline = line
     checked = Checked(keys=10, right=9, wrong=1)
-    trial.outcome = Outcome(line.total(), 40.0, [0.5], 0, 1.5, 12.0, lost, checked)
+    trial.outcome = Outcome(line.total(), 40.0, [0.5], 0, 1.5, 12.0, lost, 0, checked)
     trial.sights = [
         (at, Sight(at, 3, SLOTS, at_new)) for at, at_new in ((9, 0), (12, 0), (13, 500), (16, 900), (25, 900))
     ]

@@ -53,7 +53,7 @@ class Counts(msgspec.Struct):
     stale: int = 0
     """Older than one whose write was acknowledged."""
     lost: int = 0
-    """Not there, though their write was acknowledged."""
+    """Keys not there, though their write was acknowledged; seen for the first time. They may come back."""
     bytes_read: int = 0
     bytes_written: int = 0
     took: dict[int, int] = msgspec.field(default_factory=dict)

@@ -40,6 +40,8 @@ class Outcome:
     silence_ended: float
     """Seconds since the beginning."""
     lost: list[Lost]
+    returned: int
+    """Keys that were not to be found for a while, and came back."""
     checked: Checked | None
 
 
@@ -129,6 +131,7 @@ class Crowd:
             self.timeline.total(), min(self.timeline.seconds, self._job.seconds),
             [end.processor_share for end in ends], sum(end.unasked for end in ends), longest.longest_silence,
             longest.silence_ended - (self.began or 0.0), [one for end in ends for one in end.lost],
+            sum(end.returned for end in ends),
             Checked(**{name: sum(getattr(one, name) for one in checked) for name in Checked.__struct_fields__})
             if checked else None,
         )  # fmt: skip

@@ -118,6 +118,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     silence_ended: float
     """Then, `time.monotonic`."""
     lost: list[Lost]
+    returned: int
+    """Keys that were not to be found for a while, though their write was acknowledged, and came back as they were."""
     checked: Checked | None
 
 

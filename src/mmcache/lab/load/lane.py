@@ -250,7 +250,7 @@ class Lane:
             else:
                 untold.append(number)
                 continue
-            name = "unsure" if answer is Answer.ABSENT else answer.value
+            name = {Answer.ABSENT: "unsure", Answer.STILL: "lost"}.get(answer, answer.value)
             setattr(checked, name, getattr(checked, name) + 1)
         return untold
 

@@ -21,7 +21,9 @@ class Answer(Enum):
     STALE = "stale"
     """A newer version was acknowledged: that write is lost."""
     LOST = "lost"
-    """Nothing, though a write was acknowledged."""
+    """Nothing, though a write was acknowledged. It may come back: then it was only not to be found for a while."""
+    STILL = "still"
+    """The same, once more."""
     UNSURE = "unsure"
     """Nothing, or less than was sent, after a write that was not acknowledged: the tier may drop what it replaced."""
     ABSENT = "absent"
@@ -37,7 +39,10 @@ class Ledger:
         self._unsure: set[int] = set()
         self._silent: dict[int, float] = {}
         """Since when a key gets no answer."""
-        self.lost: list[Lost] = []
+        self._gone: dict[int, Lost] = {}
+        self._lost: list[Lost] = []
+        self.returned = 0
+        """Keys that were not to be found for a while, and came back as they were."""
         self.longest_silence = (0.0, 0.0)
         """Seconds for which one key got no answer, and when that ended."""
 
@@ -50,6 +55,9 @@ class Ledger:
         """The write was acknowledged."""
         self._acknowledged[number] = (version, at)
         self._unsure.discard(number)
+        gone = self._gone.pop(number, None)
+        if gone is not None:  # nobody can say any more whether it would have come back
+            self._lost.append(gone)
 
     def refused(self, number: int) -> None:
         """It was not; it may be there all the same, and what it was to replace may be gone."""
@@ -61,24 +69,33 @@ class Ledger:
         known, at = self._acknowledged.get(number, (0, 0.0))
         if version is None or version > self._sent.get(number, 0):
             return Answer.WRONG
+        gone = self._gone.pop(number, None)
         if version >= known:
+            self.returned += gone is not None
             return Answer.RIGHT
         if number in self._unsure:
             return Answer.UNSURE
-        self.lost.append(Lost(number, known, at))
+        self._lost.append(Lost(number, known, at))
         self._acknowledged[number] = (version, at)
         return Answer.STALE
 
     def absent(self, number: int, asked: float, now: float) -> Answer:
         """There is no block."""
         self._answered(number, asked, now)
-        known = self._acknowledged.pop(number, None)
+        known = self._acknowledged.get(number)
         if number in self._unsure:
             return Answer.UNSURE
         if known is None:
             return Answer.ABSENT
-        self.lost.append(Lost(number, *known))
+        if number in self._gone:
+            return Answer.STILL
+        self._gone[number] = Lost(number, *known)
         return Answer.LOST
+
+    @property
+    def lost(self) -> list[Lost]:
+        """So far: what has not come back."""
+        return [*self._lost, *self._gone.values()]
 
     def unanswered(self, number: int, asked: float) -> None:
         """Nobody said whether there is one."""

@@ -33,6 +33,7 @@ def summary(job: Job, outcome: Outcome) -> dict[str, Any]:
         "unasked": outcome.unasked,
         "wrong": counts.wrong + (checked.wrong if checked else 0),
         "lost": len(outcome.lost),
+        "returned": outcome.returned,
         "checked": None if checked is None else msgspec.to_builtins(checked),
         "longest_silence_seconds": round(outcome.longest_silence, 3),
         "processor_shares": [round(share, 2) for share in outcome.processor_shares],

@@ -64,7 +64,8 @@ class Worker:
                 _each(lanes, Lane.clean)
             longest = max(lane.ledger.longest_silence for lane in lanes)
             lost = [one for lane in lanes for one in lane.ledger.lost]
-            self.tell(Ended(share, sum(lane.unasked for lane in lanes), *longest, lost, checked))
+            returned = sum(lane.ledger.returned for lane in lanes)
+            self.tell(Ended(share, sum(lane.unasked for lane in lanes), *longest, lost, returned, checked))
         finally:
             tier.close()
 

@@ -28,6 +28,8 @@ def losses(trial: Trial) -> list[Row]:
             _row(f"{name}/lost-unreplicated", "acknowledged writes that its replica did not have yet", "", "lower",
                  trial.lost_within),
         )  # fmt: skip
+    rows.append(_row(f"{name}/returned", "keys not to be found for a while, though acknowledged, that came back", "",
+                     "lower", trial.result.returned))  # fmt: skip
     checked = trial.result.checked
     if checked is not None:
         rows.append(_row(f"{name}/unread", "of all that was written, not to be read at the end", "", "lower",

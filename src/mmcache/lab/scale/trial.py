@@ -183,7 +183,7 @@ def job_at(url: str, password: str | None, extent: Extent, seed: int, **changes:
     """The load of a trial."""
     given: dict[str, object] = {
         "qps": extent.qps, "seconds": _FOR_EVER, "keys": extent.keys, "sizes": dict(size_of(extent.sizes)),
-        "password": password, "seed": seed, "reads": 0.8, "processes": 1, "lanes": 4,
+        "password": password, "seed": seed, "reads": 0.8, "refill": False, "processes": 1, "lanes": 4,
         "timeout_seconds": PATIENCE_SECONDS,
     }  # fmt: skip
     return Job(url, **(given | changes))  # type: ignore[arg-type]
