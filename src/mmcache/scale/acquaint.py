@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mmcache.scale.aim import Aim, do, phase_of, wait
+from mmcache.scale.aim import Aim, do, fresh, phase_of, wait
 from mmcache.scale.picture import Picture
 from mmcache.scale.status import Phase, Plan
 from mmcache.scale.steps import Forget, Meet
@@ -30,15 +30,28 @@ def strangers(picture: Picture, aim: Aim) -> Plan | None:
 
 
 def meet(picture: Picture, aim: Aim) -> Plan | None:
-    """Whoever is needed gets to know those who serve."""
+    """Whoever is needed gets to know those who serve.
+
+    One that is just being introduced keeps only a cluster that begins waiting: where it cannot be reached by the others
+    it will be introduced for ever, and others have slots that wait.
+    """
     first, *others = _groups(picture, picture.knows) or [[]]
+    waiting = None
     for group in others:
         for name in group:
             member = picture.named[name]
             if picture.serves(name) or (member.shard < aim.shards and not member.leaving):
                 best = min(first, key=lambda known: (not picture.serves(known), picture.named[known].leaving))
-                return introduce(picture, aim, name, best)
-    return None
+                found = introduce(picture, aim, name, best)
+                if found.step is not None:
+                    return found
+                waiting = waiting or found
+    return waiting if fresh(picture) else None
+
+
+def company(picture: Picture) -> list[str]:
+    """Those who know each other and serve."""
+    return (_groups(picture, picture.knows) or [[]])[0]
 
 
 def introduce(picture: Picture, aim: Aim, newcomer: str, acquainted: str) -> Plan:
@@ -67,13 +80,13 @@ def _groups(picture: Picture, tied: Callable[[str, str], bool]) -> list[list[str
     """Members that are tied to each other, by way of others too; those who serve, or know who does, come first."""
     left, groups = list(picture.nodes), []
     while left:
-        group, fresh = [left[0]], [left.pop(0)]
-        while fresh:
-            one = fresh.pop()
+        group, found = [left[0]], [left.pop(0)]
+        while found:
+            one = found.pop()
             tied_to = [name for name in left if tied(one, name)]
             left = [name for name in left if name not in tied_to]
             group += tied_to
-            fresh += tied_to
+            found += tied_to
         groups.append(sorted(group, key=list(picture.nodes).index))
     return sorted(groups, key=lambda group: _weight(picture, group), reverse=True) if len(groups) > 1 else groups
 

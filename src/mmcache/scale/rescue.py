@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mmcache.scale.acquaint import company
 from mmcache.scale.aim import Aim, do, fresh, phase_of, wait
 from mmcache.scale.evenly import filled
 from mmcache.scale.observed import Member
@@ -60,7 +61,8 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
     slots = sorted(picture.unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
     if not slots:
         return _affirm(picture)
-    able = [shard for shard in range(aim.shards) if picture.usable(shard)]
+    known = company(picture)
+    able = [shard for shard in range(aim.shards) if (one := picture.usable(shard)) and one.name in known]
     if fresh(picture):
         waited = [member.name for member in picture.silent if member.host]
         waited += [str(shard) for shard in range(aim.shards) if shard not in able]

@@ -68,16 +68,16 @@ def _without_primary(picture: Picture, aim: Aim, shard: int) -> Plan | None:
     phase = phase_of(picture, aim, shard)
     for member in picture.answering(shard):
         followed = picture.nodes[member.name].primary
-        if followed in picture.absent or followed not in picture.ids:
-            if followed in picture.absent and not picture.absent[followed].gone:
+        if followed in picture.absent:
+            if not picture.absent[followed].gone:
                 return wait(phase, "PrimaryAbsent", f"{member.name} waits for its primary ({followed[:8]})")
             heir = followers(picture, followed)[0].name  # elections are only held over slots
             told = f"{heir} takes the place of a primary that will not return ({followed[:8]})"
             return do(phase, Failover(heir, taken=True), "TakingOver", told)
-        if picture.named[picture.ids[followed]].shard != shard:
+        if followed not in picture.ids or picture.named[picture.ids[followed]].shard != shard:
             if any(peer.leaving or peer in picture.silent for peer in picture.shards[shard]):
                 return wait(phase, "Starting", f"waiting for a member of shard {shard} that can be its primary")
-            told = f"{member.name} replicates another shard's primary; it starts anew as shard {shard}'s own"
+            told = f"{member.name} replicates none of shard {shard}; it starts anew as its primary"
             return do(phase, Replace(member.name), "Replacing", told)
     if picture.answering(shard):
         return wait(phase, "Converging", f"the members of shard {shard} are about to agree on their primary")

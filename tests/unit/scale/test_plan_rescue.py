@@ -75,6 +75,17 @@ def test_lost_slots_go_to_the_newcomer_once_it_is_known() -> None:
     assert decided.step == Assign("1-0", tuple(sorted(lost)))
 
 
+def test_lost_slots_do_not_wait_for_a_newcomer_that_nobody_reaches() -> None:
+    scene = Scene(replicas=0)
+    scene.anew("1-0", "noaddr")
+    scene.dead["handshake"] = replace(scene.dead[id_of("1-0")], id="handshake", flags=frozenset({"handshake"}))
+    scene.views["0-0", "handshake"] = {"slots": frozenset()}
+    scene.views["1-0", "handshake"] = scene.views["2-0", "handshake"] = None
+    decided = scene.plan(replicas=0)
+    assert isinstance(decided.step, Assign)
+    assert decided.step.member == "0-0"
+
+
 def test_lost_slots_go_to_the_others_where_there_is_no_newcomer() -> None:
     scene = Scene(replicas=0)
     scene.silence("1-0", "fail", host="")

@@ -66,16 +66,13 @@ def test_no_slots_are_given_while_a_member_that_may_serve_cannot_be_seen() -> No
 
 
 def test_a_handshake_under_way_is_waited_for() -> None:
-    scene = Scene(replicas=0)
-    scene.add(3, 0)
-    scene.strange("3-0")
-    member = scene.members["0-0"]
-    scene.dead["handshake"] = replace(
-        scene._line(member, scene.nodes["0-0"]), id="handshake", flags=frozenset({"handshake"}), slots=frozenset()
-    )
+    scene = Scene(replicas=0, slots=False)
+    scene.strange("2-0")
+    line = scene._line(scene.members["0-0"], scene.nodes["0-0"])
+    scene.dead["handshake"] = replace(line, id="handshake", flags=frozenset({"handshake"}))
     for name in scene.nodes:
-        scene.views[name, "handshake"] = {} if name == "3-0" else None
-    decided = scene.plan(4, replicas=0)
+        scene.views[name, "handshake"] = {} if name == "2-0" else None
+    decided = scene.plan(replicas=0)
     assert (decided.step, decided.reason) == (None, "Meeting")
 
 
