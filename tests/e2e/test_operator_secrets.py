@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.operator_stage import OLD, Deployed, Stage, kubernetes
+from tests.operator_stage import NEW, OLD, Deployed, Stage, kubernetes
 
 from mmcache.lab.kubernetes import operated
 from mmcache.lab.kubernetes.api import ApiError
@@ -91,6 +91,22 @@ def test_nodes_speak_tls_only(stage: Stage, tmp_path: Path) -> None:
     stage.until(serves, "three shards with TLS")
     assert made.status["address"].startswith("valkeys://safe.")
     assert not takes(made, FIRST)  # without TLS nobody is heard
+    made.remove()
+
+
+def test_an_image_that_is_not_there_costs_one_replica_and_can_be_taken_back(stage: Stage) -> None:
+    made = Deployed(stage, stage.namespace(), "shared")
+    made.create()
+    made.steady()
+    primaries = made.primaries()
+    made.change(image="nobody/nothing:1")
+    stage.until(lambda: "ImagePull" in made.status.get("message", ""), "told what is wrong")
+    assert made.status["phase"] != "Steady"
+    assert made.primaries() == primaries
+    waiting = [pod for pod in made.pods().values() if pod["spec"]["containers"][0]["image"] == "nobody/nothing:1"]
+    assert len(waiting) == 1
+    made.change(image=NEW)
+    made.steady()
     made.remove()
 
 

@@ -103,6 +103,13 @@ class Api:
             {"fieldManager": MANAGER},
         )  # fmt: skip
 
+    def condition(self, kind: Resource, namespace: str, name: str, change: Object) -> Object:
+        """Conditions of its status: those of other types stay, whoever writes them."""
+        return self._asked(
+            "PATCH", kind.path(namespace, name, "status"), change, "application/strategic-merge-patch+json",
+            {"fieldManager": MANAGER},
+        )  # fmt: skip
+
     def create(self, kind: Resource, wanted: Object) -> Object:
         """Code 409 where there is one of the name."""
         return self._asked("POST", kind.path(wanted["metadata"]["namespace"]), wanted, params={"fieldManager": MANAGER})

@@ -6,11 +6,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from mmcache.model.errors import KubernetesError, ScaleError, SettingsError
-from mmcache.operator import events, manifests, passwords, secrets, status
+from mmcache.operator import events, manifests, passwords, secrets, status, troubles
 from mmcache.operator.api import CACHES, CONFIG_MAPS, Api, Object
 from mmcache.operator.names import FORCE_DELETE
 from mmcache.operator.platform import KubernetesPlatform
@@ -22,6 +23,8 @@ from mmcache.scale.status import Happened, Phase, Status
 
 STEADY_SECONDS = 5.0
 BUSY_SECONDS = 1.0
+NEXT_SECONDS = 0.2
+"""After a step that was done: the nodes have yet to hear of it from each other."""
 MOVING_SECONDS = 0.1
 """Between two batches of slots."""
 TELL_SECONDS = 10.0
@@ -71,11 +74,15 @@ class Cluster:
             return STEADY_SECONDS
         self._upkeep(wish)
         done = controller.turn(wish.cluster, self._clock(), cancelled)
+        if self._platform is not None and controller.seen is not None:
+            self._platform.mark(controller.seen, self._now())
         self._tell(resource, wish, done)
         self._save(wish, controller)
         if done.phase in _WAITING:
             return STEADY_SECONDS
-        return MOVING_SECONDS if done.progress is not None else BUSY_SECONDS
+        if done.progress is not None:
+            return MOVING_SECONDS
+        return BUSY_SECONDS if not done.happened or any(one.warning for one in done.happened) else NEXT_SECONDS
 
     def drain(self, cancelled: Callable[[], bool]) -> bool:
         """One turn of deletion; whether it is over. It always is in the end: see `drainSeconds`."""
@@ -159,6 +166,9 @@ class Cluster:
             self._saved = saved
 
     def _tell(self, resource: Mapping[str, Any], wish: Wish, done: Status) -> None:
+        assert self._platform is not None
+        if self._platform.troubles:
+            done = replace(done, message=troubles.told(done.message, self._platform.troubles))
         self.status = done
         for happened in done.happened:
             self._post(wish, happened)

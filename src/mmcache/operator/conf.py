@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from mmcache.operator.resource import Wish
 
-_LEAST_BACKLOG = 16 << 20
+_LEAST_BACKLOG = 1 << 20
+"""It counts as memory in use: a small node must not be full of it."""
 _LEAST_BUFFER = 256 << 20
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcache.model.errors import KubernetesError
-from mmcache.operator import manifests, pods
+from mmcache.operator import gate, manifests, pods, troubles
 from mmcache.operator.api import (
     BUDGETS,
     BUDGETS_BEFORE_1_21,
@@ -20,7 +20,7 @@ from mmcache.operator.api import (
 from mmcache.operator.manifests import Manifest, selector
 from mmcache.operator.names import PORT, SHARD, TEMPLATE, pod, stateful_set
 from mmcache.operator.resource import Wish
-from mmcache.scale.observed import Member
+from mmcache.scale.observed import Member, Observed
 
 
 class KubernetesPlatform:
@@ -35,6 +35,10 @@ class KubernetesPlatform:
         self.wish = wish
         self._applied: dict[str, Manifest] = {}
         """By path: what was applied last, so that an unchanged thing is not applied in every turn."""
+        self._pods: dict[str, Object] = {}
+        """By member's name, as they were listed last."""
+        self.troubles: dict[str, str] = {}
+        """Of the members that were seen last: why they do not run."""
 
     def members(self) -> Sequence[Member]:
         """Pods that are there, and those that a StatefulSet is about to make."""
@@ -51,6 +55,12 @@ class KubernetesPlatform:
             if (at := _place(found)) is not None
             for number, place in [at]
         }
+        self.troubles = {
+            f"{number}-{place}": trouble
+            for (number, place), found in seen.items()
+            if (trouble := troubles.of_pod(found)) is not None
+        }
+        self._pods = {f"{number}-{place}": found for (number, place), found in seen.items()}
         hashes = {number: _template(wish, number) for number in {number for number, _ in places | set(seen)}}
         return [
             _member(number, place, seen.get((number, place)), hashes[number], (number, place) not in places)
@@ -90,6 +100,19 @@ class KubernetesPlatform:
             return
         self._api.apply(STATEFUL_SETS, pods.shard(wish, member.shard, int(now["spec"].get("replicas", 1))))
         self._api.delete(PODS, wish.namespace, found["metadata"]["name"], found["metadata"]["uid"])
+
+    def mark(self, seen: Observed, now: str) -> None:
+        """Kubernetes is told which pods count: see `gate`. now: RFC 3339."""
+        for name, holds in gate.holding(seen).items():
+            found = self._pods.get(name)
+            if found is None or gate.told(found) is holds:
+                continue
+            told = found["metadata"]
+            try:
+                self._api.condition(PODS, self.wish.namespace, told["name"], gate.condition(holds, told["uid"], now))
+            except KubernetesError as error:
+                if error.code not in (404, 409, 422):  # gone meanwhile, or another one of its name
+                    raise
 
     def ensure(self) -> None:
         """What a cluster has beside its pods; and its shards, so that a pod which Kubernetes makes anew is current."""
@@ -154,7 +177,7 @@ def _member(
         place=place,
         host=status.get("podIP") or "",
         port=PORT,
-        ready=conditions.get("Ready") == "True" and not leaving,
+        ready=conditions.get("ContainersReady") == "True" and not leaving,
         leaving=leaving,
         current=(told.get("labels") or {}).get(TEMPLATE) == template,
         machine=(found.get("spec") or {}).get("nodeName") or "",

@@ -8,6 +8,7 @@ from typing import Any
 
 from mmcache.operator import quantity, scripts
 from mmcache.operator.conf import valkey_conf
+from mmcache.operator.gate import CONDITION
 from mmcache.operator.manifests import Manifest, metadata, selector
 from mmcache.operator.names import BUS, PORT, TEMPLATE, labels, stateful_set
 from mmcache.operator.resource import Wish
@@ -49,6 +50,7 @@ def template(wish: Wish, number: int) -> Manifest:
             "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        "readinessGates": [{"conditionType": CONDITION}],
         "affinity": _apart(wish, number),
         "containers": [_container(wish)],
         "volumes": _volumes(wish),

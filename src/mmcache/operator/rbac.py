@@ -18,6 +18,7 @@ def rules() -> list[Rule]:
         _rule(GROUP, f"{PLURAL}/finalizers", "update"),  # asked of whoever sets blockOwnerDeletion, where enforced
         _rule("apps", "statefulsets", "get", "list", "create", "patch", "delete"),
         _rule("", "pods", "get", "list", "delete"),
+        _rule("", "pods/status", "patch"),
         _rule("", "services", "create", "patch"),
         _rule("", "configmaps", "get", "create", "patch"),
         _rule("", "secrets", "get"),

@@ -12,6 +12,7 @@ from tests.unit.operator.wishes import wish
 from mmcache.model.errors import KubernetesError, ScaleError
 from mmcache.operator.api import BUDGETS, BUDGETS_BEFORE_1_21, PODS, SERVICES, STATEFUL_SETS
 from mmcache.operator.platform import KubernetesPlatform
+from mmcache.operator.troubles import told
 from mmcache.scale.platform import Platform
 
 NS = "inference"
@@ -140,8 +141,8 @@ def test_what_is_being_deleted_is_left_alone() -> None:
 def test_a_pod_that_ends_is_leaving(change: dict[str, Any]) -> None:
     server = FakeServer()
     platform = started(server)
-    for part, told in change.items():
-        server.objects[PODS.path(NS, "shared-shard-0-0")][part].update(told)
+    for part, changed in change.items():
+        server.objects[PODS.path(NS, "shared-shard-0-0")][part].update(changed)
     assert [(one.leaving, one.ready) for one in platform.members()] == [(True, False), (False, True)]
 
 
@@ -221,3 +222,37 @@ def test_a_server_that_is_away_is_a_scale_error() -> None:
         platform.members()
     assert told.value.code == 0
     assert isinstance(told.value.__cause__, httpx2.ConnectError)
+
+
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"containerStatuses": [{"state": {"waiting": {"reason": reason, "message": message}}}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"conditions": [UNSCHEDULED]}, "Unschedulable, 0/1 nodes"),
+        (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff, no such image"),
+        (waiting("ContainerCreating"), None),
+        ({"containerStatuses": [{"state": {"running": {}}}]}, None),
+        ({}, None),
+    ],
+    ids=["machine", "image", "creating", "running", "new"],
+)
+def test_why_a_pod_does_not_run_is_known(status: dict[str, Any], said: str | None) -> None:
+    server = FakeServer()
+    platform = started(server)
+    server.objects[PODS.path(NS, "shared-shard-0-1")]["status"] = status
+    platform.members()
+    assert platform.troubles == ({} if said is None else {"0-1": said})
+    server.objects[PODS.path(NS, "shared-shard-0-1")]["status"] = {}
+    platform.members()
+    assert platform.troubles == {}
+
+
+def test_a_message_names_a_few() -> None:
+    assert told("waiting", {}) == "waiting"
+    assert told("waiting", {f"{number}-0": "no" for number in range(5)}) == "waiting; 0-0: no; 1-0: no; 2-0: no; …"
