@@ -17,6 +17,7 @@ from tests.unit.deploy.chart import (
     definition_spec,
     helm,
     needs_helm,
+    objects_in,
     pods,
     rendered,
     template,
@@ -38,6 +39,18 @@ def test_helm_has_nothing_against_it() -> None:
     done = helm("lint", "--strict", str(CHART))
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
+
+
+def test_what_is_packaged_is_the_same(tmp_path: Path) -> None:
+    done = helm("package", str(CHART), "--destination", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (file,) = tmp_path.glob("mmcache-*.tgz")
+    values = json.dumps(WISHES["own-secrets"])
+    ours, theirs = (
+        helm("template", "mmcache", str(chart), "--include-crds", "--values", "-", put=values).stdout
+        for chart in (CHART, file)
+    )
+    assert ours == theirs != ""
 
 
 @cache
@@ -151,14 +164,12 @@ def test_names_and_labels_are_as_is_usual(found: Rendered) -> None:
         assert "namespace" not in told, "helm says where"
 
 
-def test_a_long_name_of_a_release_is_cut(found: Rendered) -> None:
-    done = template(
-        WISHES[found.wish], found.version, name="a-release-with-the-longest-name-that-helm-lets-pass-x"[:53]
-    )
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_long_name_of_a_release_is_cut(wish: str) -> None:
+    done = template(WISHES[wish], name="a-release-with-the-longest-name-that-helm-lets-pass-x")
     assert done.returncode == 0, done.stderr
-    names = [thing["metadata"]["name"] for thing in yaml.safe_load_all(done.stdout) if thing] if done.stdout else []
-    assert names
-    dns = [name for name in names if "." not in name]
+    dns = [name for thing in objects_in(done.stdout) if "." not in (name := thing["metadata"]["name"])]
+    assert dns
     assert all(len(name) <= 63 and not name.endswith("-") for name in dns)
 
 

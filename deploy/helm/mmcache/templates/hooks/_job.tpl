@@ -56,6 +56,8 @@ spec:
           {{- include "mmcache.container" $top | nindent 10 }}
           args:
             {{- toYaml (index . 3) | nindent 12 }}
+          env:
+            - {name: HOME, value: /tmp}
           resources:
             {{- toYaml $top.Values.operator.resources | nindent 12 }}
           volumeMounts:
