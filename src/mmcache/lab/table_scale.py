@@ -42,8 +42,10 @@ class ScaleTable(Table):
     remark: ClassVar[str] = (
         "No figure is published for any of this; the targets (nothing lost, nothing wrong) are ours. Every key has one "
         "writer, which numbers its writes: `lost` counts acknowledged writes that are absent or older, while it runs "
-        "and in a last look at all keys; `wrong` counts blocks of which any byte is not as somebody stored it. "
-        "Replication is asynchronous: of what a primary acknowledged in the last moment before it is killed its "
+        "and in a last look at all keys; `returned` those that were not to be found for a while (a slot between two owners "
+        "of which one died) and came back as they were; `wrong` counts blocks of which any byte is not as somebody stored it. "
+        "`primary-killed` kills one that gives slots when half are over, `target-killed` one that gets them, "
+        "`controller-killed` the supervisor, which is started again two seconds later. Replication is asynchronous: of what a primary acknowledged in the last moment before it is killed its "
         "replica may know nothing. `lost-unreplicated` counts that, by the replication offsets of both; `lost` all "
         "else. Times are of an open loop, from when a request was to come; what is due together is asked together, so "
         "it waits for the slowest node. A node that does not answer is left alone for a second or more: its keys are "
@@ -136,6 +138,10 @@ def _attempts(quick: bool) -> dict[str, Attempt]:
         "atomic": lambda at, seed, told: reshard("atomic", at, VALKEY, large, seed, told),
         "key-by-key": lambda at, seed, told: reshard("key-by-key", at, REDIS, large, seed, told),
         "primary-killed": lambda at, seed, told: reshard("primary-killed", at, VALKEY, large, seed, told, "primary"),
+        "target-killed": lambda at, seed, told: reshard("target-killed", at, VALKEY, large, seed, told, "target"),
+        "key-by-key-target-killed": lambda at, seed, told: reshard(
+            "key-by-key-target-killed", at, REDIS, large, seed, told, "target"
+        ),
         "controller-killed": lambda at, seed, told: reshard(
             "controller-killed", at, VALKEY, large, seed, told, "supervisor"
         ),
