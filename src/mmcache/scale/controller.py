@@ -117,6 +117,11 @@ class Controller:
         gone = Wanted(0, "Deleted", "it is deleted")
         return self._carry_out(seen, lambda: self._doers.plan_deletion(seen), gone, cancelled)
 
+    @property
+    def seen(self) -> Observed | None:
+        """The last look that succeeded."""
+        return self._seen
+
     def saved(self) -> dict[str, Any]:
         """What another controller needs to go on: JSON of a few kilobytes."""
         load = self._saved_load if self._detector is None else self._detector.saved()

@@ -19,6 +19,7 @@ from mmcache.operator.api import CACHES, CONFIG_MAPS, EVENTS, SECRETS
 from mmcache.operator.cluster import BUSY_SECONDS, MOVING_SECONDS, STEADY_SECONDS, Cluster
 from mmcache.scale.access import Access
 from mmcache.scale.controller import never
+from mmcache.scale.observed import Observed
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Progress, Status
 
@@ -36,6 +37,7 @@ class Steered:
         self.next: Status = made()
         self.specs: list[ClusterSpec] = []
         self.drains = 0
+        self.seen: Observed | None = None
         Steered.made.append(self)
 
     def turn(self, spec: ClusterSpec, at: float, cancelled: Callable[[], bool] = never) -> Status:

@@ -16,6 +16,7 @@ from mmcache.operator.cluster import Cluster
 from mmcache.operator.lease import Leadership
 from mmcache.operator.platform import KubernetesPlatform
 from mmcache.scale.controller import never
+from mmcache.scale.observed import Observed
 from mmcache.scale.status import Happened
 
 _PARTS = re.compile(
@@ -56,6 +57,7 @@ def test_no_more_and_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
     platform = KubernetesPlatform(server.api(), wish())
     platform.start_shard(0, 3)
     server.make_pods()
+    platform.mark(Observed(tuple(platform.members())), "2026-01-01T00:00:00Z")
     platform.replace(platform.members()[0])
     platform.stop_shard(0, 1)
     platform.repair()
@@ -64,6 +66,8 @@ def test_no_more_and_no_less(monkeypatch: pytest.MonkeyPatch) -> None:
     server.put(SECRETS.path("inference", "s"), {"metadata": {}, "data": {"password": "aGkK"}})
 
     class Idle:
+        seen = None
+
         def __init__(self, *_: object) -> None: ...
 
         def turn(self, *_: object) -> object:

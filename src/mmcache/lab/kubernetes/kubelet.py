@@ -198,11 +198,11 @@ class Kubelet:
             self._running.pop(uid)
             self._gone(pod)
             return
-        status = running.status()
+        status = running.status(pod)
         if status == self._told.get(uid):
             return
         try:
-            self.api.patch(f"{path(pod)}/status", {"metadata": {"uid": uid}, "status": status})
+            self.api.patch(f"{path(pod)}/status", {"metadata": {"uid": uid}, "status": status}, STRATEGIC)
         except ApiError as error:
             if error.code not in (404, 409):
                 raise

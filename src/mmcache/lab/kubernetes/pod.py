@@ -123,11 +123,12 @@ class RunningPod:
             probes={} if first else {kind: _read(told[kind], words) for kind in _PROBES if told.get(kind)},
         )  # fmt: skip
 
-    def status(self) -> Json:
-        """As in `status`."""
+    def status(self, told: Mapping[str, Any]) -> Json:
+        """As in `status`. told: the pod as the API has it now, whose gates others open."""
         ready = self._made and bool(self.containers) and all(one.ready for one in self.containers)
         first = self._made and all(one.over and one.exit_code == 0 for one in self.first)
-        conditions = {"PodScheduled": True, "Initialized": first, "ContainersReady": ready, "Ready": ready}
+        conditions = {"PodScheduled": True, "Initialized": first, "ContainersReady": ready,
+                      "Ready": ready and _open(told)}  # fmt: skip
         waiting = [] if self._made else [
             {"name": told["name"], "image": told["image"], "imageID": "", "ready": False, "restartCount": 0,
              "state": {"waiting": {"reason": "CreateContainerConfigError", "message": self.problem}}}
@@ -149,6 +150,12 @@ class RunningPod:
         if self.restart == "Never" and any(one.over and one.exit_code for one in self.first):
             return "Failed"
         return "Running" if first else "Pending"
+
+
+def _open(told: Mapping[str, Any]) -> bool:
+    """All readiness gates of a pod are open."""
+    known = {one["type"]: one["status"] for one in (told.get("status") or {}).get("conditions") or ()}
+    return all(known.get(gate["conditionType"]) == "True" for gate in told["spec"].get("readinessGates") or ())
 
 
 def _read(told: Json, words: Words) -> Json:

@@ -1,0 +1,47 @@
+"""A pod counts for Kubernetes only when it holds what it is to hold.
+
+A node that has just started answers, but it is empty. If it counted as ready, whoever drains one machine after another
+would be allowed to take away the only node that has a shard's blocks. So pods have a readiness gate, which we open: for
+a primary with slots, for a replica that has everything. Budgets of disruptions and the clients' Service heed it; we do
+not, for what we do makes a pod ready. While nobody looks, a new pod is not ready, which is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mmcache.operator.names import GROUP
+from mmcache.scale.observed import NodeSeen, Observed
+
+CONDITION = f"{GROUP}/in-sync"
+
+
+def holding(seen: Observed) -> dict[str, bool]:
+    """By member that has an address and stays: whether it is worth something. In a cluster that begins, all are."""
+    begins = not any(node.slots for node in seen.nodes.values())
+    return {
+        member.name: (node := seen.nodes.get(member.name)) is not None and (begins or _holds(node))
+        for member in seen.members
+        if member.host and not member.leaving
+    }
+
+
+def _holds(node: NodeSeen) -> bool:
+    return bool(node.in_sync) if node.primary else bool(node.slots)
+
+
+def told(pod: Mapping[str, Any]) -> bool | None:
+    """What a pod says of it now."""
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == CONDITION:
+            return bool(one.get("status") == "True")
+    return None
+
+
+def condition(holds: bool, uid: str, now: str) -> dict[str, Any]:
+    """A change of a pod's status, and of no other pod's of that name. now: RFC 3339."""
+    said = {"type": CONDITION, "status": "True" if holds else "False", "lastTransitionTime": now,
+            "reason": "InSync" if holds else "Empty",
+            "message": "it has its shard's blocks" if holds else "it has not got its shard's blocks yet"}  # fmt: skip
+    return {"metadata": {"uid": uid}, "status": {"conditions": [said]}}
