@@ -87,7 +87,12 @@ def test_a_folder_that_is_removed_takes_all_processes_with_it(tmp_path: Path) ->
     place = tmp_path / "cluster"
     with brought_up(place, "--memory", "64MiB", "--replicas", "0"):
         pids = [Handle(place).supervisor or 0, *Handle(place).pids().values()]
-        shutil.rmtree(place)
+
+        def removed() -> bool:  # they write there as it goes
+            shutil.rmtree(place, ignore_errors=True)
+            return not place.exists()
+
+        until(removed, "the folder is gone")
         until(lambda: not any(map(alive, pids)), "all are gone")
 
 

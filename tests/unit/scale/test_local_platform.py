@@ -163,7 +163,10 @@ def test_a_strangers_pid_is_never_signalled(platform: LocalPlatform) -> None:
     os.kill(platform.pids()["0-0"], signal.SIGKILL)
     stranger = subprocess.Popen(["sleep", "600"])
     try:
-        platform._seen["0-0"] = stranger.pid  # as if the kernel had given the number to another
+        platform._seen["0-0"] = (
+            stranger.pid,
+            platform._seen["0-0"][1],
+        )  # as if the kernel had given the number to another
         platform.stop_shard(0)
         tended(platform, lambda found: not found, "it has left")
         assert stranger.poll() is None
@@ -223,6 +226,17 @@ def test_a_folder_that_was_removed_takes_its_server_with_it(platform: LocalPlatf
     platform.tend()
     until(lambda: gone(pid), "it is gone")
     assert not platform.members()
+
+
+def test_a_folder_that_was_moved_away_takes_its_server_with_it(platform: LocalPlatform, tmp_path: Path) -> None:
+    platform.start_shard(0, 1)
+    tended(platform, all_ready, "it is ready")
+    pid = platform.pids()["0-0"]
+    second = LocalPlatform(platform.files.folder)
+    second.tend()  # it has seen it while it was there
+    platform.files.members.rename(tmp_path / "elsewhere")
+    second.end_all()
+    until(lambda: gone(pid), "it is gone")
 
 
 def test_memory_is_another_at_once(platform: LocalPlatform, clock: Clock) -> None:

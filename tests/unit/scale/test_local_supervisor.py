@@ -144,6 +144,23 @@ def test_it_ends_with_its_folder(files: Files, turns: Turns, running: Supervisor
     until(lambda: running._over.is_set(), "it ends")
 
 
+def test_it_leaves_to_another_what_is_no_more_its_own(files: Files, turns: Turns) -> None:
+    ours = threading.Event()
+    ours.set()
+    supervisor = Supervisor(files.folder, turns, still_ours=ours.is_set)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        until(lambda: turns.specs, "a turn was made")
+        ours.clear()
+        thread.join(60)
+        assert not thread.is_alive()
+        assert files.baseline() is None
+    finally:
+        supervisor.stop()
+        thread.join()
+
+
 def test_there_is_one_a_folder(files: Files) -> None:
     descriptor = taken(files.supervisor_lock)
     assert descriptor is not None

@@ -20,7 +20,7 @@ def taken(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):  # and was not removed while we came
+            if is_at(descriptor, path):  # and was not removed while we came
                 os.truncate(descriptor, 0)
                 os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
                 return descriptor
@@ -90,7 +90,8 @@ def _entries(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether the file that is open is the one at `path`: it may have been removed, and be another's."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

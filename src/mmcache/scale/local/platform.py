@@ -52,8 +52,8 @@ class LocalPlatform:
         self._spec, self._first_port = ClusterSpec(), 7001
         self._lock = threading.RLock()
         self._children: list[int] = []
-        self._seen: dict[str, int] = {}
-        """Process ids by member, as they were last."""
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Process ids by member, as they were last, and when these processes began."""
         self._since: dict[str, float] = {}
         """When it was first seen dead, or told to end."""
         self._silent: dict[str, int] = {}
@@ -128,6 +128,9 @@ class LocalPlatform:
                 self._signal(name, signal.SIGKILL)
                 del self._seen[name]
             alive = {name for name in names if self._alive(name)}
+            if alive - self._seen.keys():  # they were started by another, before us
+                for name, pids in processes.below(self.files.members, self._programs()).items():
+                    self._seen.setdefault(name, (pids[0], processes.began(pids[0])))
             now = self._monotonic()
             look = now - self._looked >= _LOOK_SECONDS
             if look:
@@ -213,7 +216,7 @@ class LocalPlatform:
         finally:
             os.close(held)
         self._children.append(pid)
-        self._seen[name] = pid
+        self._seen[name] = pid, processes.began(pid)
         self._unproved.add(name)
         self._since.pop(name, None)
         self._silent.pop(name, None)
@@ -291,18 +294,14 @@ class LocalPlatform:
             return None
 
     def _signal(self, name: str, number: signal.Signals) -> bool:
-        """Whether there was a process to signal."""
-        folder, programs = self.files.members / name, self._programs()
-
-        def is_it(pid: int) -> bool:
-            return processes.works_in(pid, folder, programs)
-
-        known = [self._seen[name]] if name in self._seen else []
-        if any(processes.send(pid, number, is_it) for pid in known):
+        """Whether there was a process to signal; also where its folder is no more, or elsewhere."""
+        pid, began = self._seen.get(name, (0, 0))
+        if pid and processes.send(pid, number, lambda pid: processes.began(pid) == began):
             return True
+        folder, programs = self.files.members / name, self._programs()
         for pid in processes.below(self.files.members, programs).get(name, ()):
-            if processes.send(pid, number, is_it):
-                self._seen[name] = pid
+            if processes.send(pid, number, lambda pid: processes.works_in(pid, folder, programs)):
+                self._seen[name] = pid, processes.began(pid)
                 return True
         return False
 

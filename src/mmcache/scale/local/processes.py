@@ -39,7 +39,7 @@ def below(folder: Path, names: Collection[str] = SERVERS) -> dict[str, list[int]
     for entry in os.listdir(_PROC):
         if entry.isdigit() and (place := _place(int(entry), names)) is not None and place.parent == folder:
             found.setdefault(place.name, []).append(int(entry))
-    return {name: sorted(pids, key=_began) for name, pids in found.items()}
+    return {name: sorted(pids, key=began) for name, pids in found.items()}
 
 
 def works_in(pid: int, folder: Path, names: Collection[str] = SERVERS) -> bool:
@@ -91,8 +91,8 @@ def reaped(pid: int) -> bool:
         return True
 
 
-def _began(pid: int) -> int:
-    """Clock ticks since the machine's start."""
+def began(pid: int) -> int:
+    """When it did, in clock ticks since the machine's start: with its number, this names one process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:

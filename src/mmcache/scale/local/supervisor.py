@@ -22,7 +22,7 @@ from mmcache.model.errors import MMCacheError, ScaleError
 from mmcache.scale.access import Access
 from mmcache.scale.controller import Controller
 from mmcache.scale.local.files import Event, Files, Told, Wanted, write
-from mmcache.scale.local.locks import taken
+from mmcache.scale.local.locks import is_at, taken
 from mmcache.scale.local.platform import LocalPlatform
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Status
@@ -55,8 +55,15 @@ class Turns(Protocol):
 class Supervisor:
     """Of one folder. `run` until `stop`; use it in one thread."""
 
-    def __init__(self, folder: Path, turns: Turns | None = None, platform: LocalPlatform | None = None) -> None:
-        """Raises `ScaleError` where the folder has no cluster, or a damaged one."""
+    def __init__(
+        self,
+        folder: Path,
+        turns: Turns | None = None,
+        platform: LocalPlatform | None = None,
+        still_ours: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """still_ours: whether no other can have taken the folder. Raises `ScaleError` where it has no cluster."""
+        self._still_ours = still_ours
         self.platform = platform or LocalPlatform(folder)
         self.files = self.platform.files
         self._wanted = self.files.wanted()
@@ -83,17 +90,17 @@ class Supervisor:
         turning.start()
         try:
             while not self._over.wait(TEND_SECONDS):
-                if not self.files.folder.is_dir():
-                    _log.warning("%s is gone: its servers are ended", self.files.folder)
-                    self.platform.end_all()
-                    self.stop()
+                if not self._still_ours() or not self.files.folder.is_dir():
+                    if not self.files.spec.exists():
+                        _log.warning("%s is gone: its servers are ended", self.files.folder)
+                        self.platform.end_all()
                     break
                 self._hear()
                 self._tend()
         finally:
             self.stop()
             turning.join(_END_SECONDS)
-            if self.files.folder.is_dir():
+            if self._still_ours() and self.files.folder.is_dir():
                 self._save()
 
     # hears
@@ -201,7 +208,7 @@ def supervise(folder: Path, ready: Callable[[], None] = lambda: None) -> bool:
     if held is None:
         return False
     try:
-        supervisor = Supervisor(files.folder)
+        supervisor = Supervisor(files.folder, still_ours=lambda: is_at(held, files.supervisor_lock))
         old = {
             number: signal.signal(number, lambda *_: supervisor.stop())
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
