@@ -27,14 +27,15 @@ class Steered:
     spec: ClusterSpec
     wanted: int
     atomic: bool = False
+    most_slots: int = MOST_SLOTS
     told: list[Plan] = field(default_factory=list)
 
     def turn(self, cut: int | None = None) -> Plan:
         """Look, plan, do at most `cut` commands of the step, and let a tick pass."""
         seen = self.model.observed()
-        decided = plan(self.spec, self.wanted, seen, most_slots=MOST_SLOTS)
+        decided = plan(self.spec, self.wanted, seen, most_slots=self.most_slots)
         if len(self.told) % 8 == 0:
-            assert decided == plan(self.spec, self.wanted, seen, most_slots=MOST_SLOTS)
+            assert decided == plan(self.spec, self.wanted, seen, most_slots=self.most_slots)
         assert decided.reason.isalnum()
         assert decided.message
         self.told.append(decided)

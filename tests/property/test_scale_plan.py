@@ -84,7 +84,7 @@ def test_any_state_comes_to_rest(
 @pytest.mark.slow
 @given(seed=st.integers(0, 2**32), replicas=st.integers(0, 2), wanted=SHARDS, was=SHARDS, atomic=st.booleans(),
        happenings=HAPPENINGS)  # fmt: skip
-@settings(max_examples=80, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 def test_any_state_comes_to_rest_at_length(
     seed: int, replicas: int, wanted: int, was: int, atomic: bool, happenings: list[tuple[str, int, int | None]]
 ) -> None:

@@ -40,14 +40,14 @@ def aim(spec: ClusterSpec, wanted: int, picture: Picture, most_slots: int) -> Ai
             f"{wanted} shards are wanted; a cluster has {FEWEST_SHARDS} to {MOST_SHARDS}: change minShards, maxShards"
         )
         return Aim(spec, wanted, max(FEWEST_SHARDS, highest), (word, told), most_slots)
-    refusal = None
+    why = ""
     for shards in range(wanted, max(wanted, highest) + 1):
-        gone = [shard for shard in picture.counts if shard >= shards]
-        lacking = shortage(picture, spec, range(shards), gone)
+        lacking = shortage(picture, spec, range(shards), [shard for shard in picture.counts if shard >= shards])
         if not lacking:
-            return Aim(spec, wanted, shards, refusal, most_slots)
-        refusal = refusal or ("MemoryWouldNotFit", f"not fewer than {highest} shards: {lacking}")
-    return Aim(spec, wanted, max(wanted, highest), refusal, most_slots)
+            break
+        why = why or lacking
+    refusal = ("MemoryWouldNotFit", f"not fewer than {shards} shards: {why}") if why else None
+    return Aim(spec, wanted, shards, refusal, most_slots)
 
 
 def fresh(picture: Picture) -> bool:

@@ -9,7 +9,7 @@ alive: it is waited for, and nothing of it is given away.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,9 +65,11 @@ class Picture:
         """Those that answered, in the order of `members`."""
         self.ids: Mapping[str, str] = {node.id: name for name, node in self.nodes.items()}
         self.silent = tuple(member for member in self.members if member.name not in self.nodes)
-        self.shards: Mapping[int, tuple[Member, ...]] = {}
+        shards: dict[int, list[Member]] = {}
         for member in self.members:
-            self.shards = {**self.shards, member.shard: (*self.shards.get(member.shard, ()), member)}
+            shards.setdefault(member.shard, []).append(member)
+        self.shards: Mapping[int, Sequence[Member]] = shards
+        """Members by shard, lowest places first."""
 
     @cached_property
     def absent(self) -> Mapping[str, Absent]:

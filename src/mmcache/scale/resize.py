@@ -12,6 +12,9 @@ from mmcache.scale.picture import Picture
 from mmcache.scale.status import Phase, Plan, Progress
 from mmcache.scale.steps import MoveSlots, StartShard, StopShard
 
+MOST_BYTES = 256 << 20
+"""That one step moves, about: it is to end soon, so that what happens meanwhile is seen."""
+
 
 def resize(picture: Picture, aim: Aim) -> Plan | None:
     """The next step towards `aim.shards` shards that all serve as many slots."""
@@ -53,7 +56,10 @@ def even_out(
         return wait(phase, "Starting", f"waiting for a primary of shard {taker} that can take slots")
     if not picture.knows(source.name, target.name):
         return introduce(picture, aim, source.name, target.name)
-    slots = tuple(sorted(picture.serves(source.name))[-amount:])
+    held, served = picture.nodes[source.name].used_bytes, picture.serves(source.name)
+    if amount * held > MOST_BYTES * len(served):
+        amount = max(1, MOST_BYTES * len(served) // held)
+    slots = tuple(sorted(served)[-amount:])
     done = progress(picture, aim)
     left = done.total - done.moved if done else 0
     told = f"{len(slots)} slots go from {source.name} to {target.name}" + (f", {left} are to move" if left else "")

@@ -71,7 +71,6 @@ class ModelNode:
     importing: dict[int, str] = field(default_factory=dict)
     migrating: dict[int, str] = field(default_factory=dict)
     blocks: int = 0
-    used_bytes: int = 0
 
     @property
     def shard(self) -> int:
@@ -164,6 +163,7 @@ class ClusterModel:
         self.nodes: dict[str, ModelNode] = {}
         self.jobs: list[tuple[str, str, int]] = []
         """Migrations of the servers' own: source and target by id, and slots."""
+        self.block_bytes = 0
         self.now = 0
         self.started = 0
 
@@ -192,9 +192,10 @@ class ClusterModel:
             "fail" in node.known[id].flags for id in node.table if node.table[id] and id in node.known
         )
         moving = any(node.id in job[:2] for job in self.jobs)
+        keys = node.blocks.bit_count()
         return NodeSeen(node.id, node.primary, node.in_sync, slots_in(node.slots), dict(node.importing),
                         dict(node.migrating), moving and not node.primary, node.epoch, others, ok,
-                        keys=node.blocks.bit_count(), used_bytes=node.used_bytes)  # fmt: skip
+                        keys=keys, used_bytes=keys * self.block_bytes)  # fmt: skip
 
     def _claimed(self, node: ModelNode, other: Acquaintance) -> int:
         return 0 if other.primary else node.table.get(other.id, 0)
@@ -382,7 +383,7 @@ class ClusterModel:
             linked = primary is not None and primary.runs and not primary.primary and node.knows(primary.id)
             node.in_sync = linked and (node.in_sync or self.draw.random() < 0.5)
             if node.in_sync and primary is not None:
-                node.blocks, node.used_bytes = primary.blocks, primary.used_bytes
+                node.blocks = primary.blocks
 
     def _migrate(self) -> None:
         for job in list(self.jobs):

@@ -94,6 +94,17 @@ def test_growing_goes_one_shard_at_a_time() -> None:
     assert (step.source, step.target, len(step.slots)) == ("2-0", "3-0", 512)
 
 
+def test_large_slots_go_in_smaller_batches() -> None:
+    scene = Scene(4)
+    for shard, size in enumerate((8 << 30, 1 << 30, 8 << 30, 1 << 30)):
+        scene.node(f"{shard}-0", used_bytes=size, max_bytes=64 << 30)
+    scene.node("0-0", slots=scene.nodes["0-0"].slots | scene.nodes["3-0"].slots)
+    scene.node("3-0", slots=frozenset())
+    step = scene.plan(4).step
+    assert isinstance(step, MoveSlots)
+    assert (step.source, len(step.slots)) == ("0-0", 256)
+
+
 def test_shrinking_empties_the_highest_shard_then_stops_it() -> None:
     scene = Scene(5)
     decided = scene.plan()
@@ -152,8 +163,14 @@ def test_as_many_shards_go_as_can() -> None:
     assert isinstance(step, MoveSlots)
     assert step.source == "5-0"
     scene = Scene(5)
-    used(scene, 0.7)
-    assert scene.plan(3).reason == "MemoryWouldNotFit"
+    used(scene, 0.6)  # 3.0
+    decided = scene.plan(3)
+    assert isinstance(decided.step, MoveSlots)
+    scene = Scene(4)
+    used(scene, 0.75)
+    decided = scene.plan(3)
+    assert decided.reason == "MemoryWouldNotFit"
+    assert decided.message.startswith("not fewer than 4 shards: 3 would have to hold 300 MiB")
 
 
 def test_what_has_begun_goes_on_until_it_cannot_and_then_turns_back() -> None:
