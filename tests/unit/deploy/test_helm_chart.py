@@ -36,9 +36,10 @@ def of_each(request: pytest.FixtureRequest) -> Rendered:
 
 
 def test_helm_has_nothing_against_it() -> None:
-    done = helm("lint", "--strict", str(CHART))
-    assert done.returncode == 0, done.stdout
-    assert "[WARNING]" not in done.stdout
+    for wish, values in WISHES.items():
+        done = helm("lint", "--strict", str(CHART), "--values", "-", put=json.dumps(values))
+        assert done.returncode == 0, f"{wish}: {done.stdout}"
+        assert "[WARNING]" not in done.stdout
 
 
 def test_what_is_packaged_is_the_same(tmp_path: Path) -> None:
