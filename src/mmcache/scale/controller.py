@@ -90,7 +90,7 @@ class Controller:
         self._changed_at: float | None = None
         self._status: Status | None = None
         self._seen: Observed | None = None
-        self._moved: set[str] = set()
+        self._moved: set[tuple[str, str]] = set()
         self._told: dict[str, str] = {}
         self._news: list[Happened] = []
         self._saved_load = self._believed(saved)
@@ -207,9 +207,7 @@ class Controller:
         return self._told_status(seen, plan, decided, trouble)
 
     def _done(self, step: Step, seen: Observed, cancelled: Cancelled) -> str | None:
-        source = seen.nodes.get(step.source or "") if isinstance(step, MoveSlots | Settle) else None
-        if source is not None and not moves_slots_itself(source.version):
-            self._moved.add(source.id)
+        self._moved |= _migrates(step, seen)
         try:
             self._doers.act(step, seen, self._platform, self._access, cancelled)
         except Exception as error:  # noqa: BLE001 - whatever a platform or a node raises, the next turn tries again
@@ -258,6 +256,17 @@ class Controller:
     def _secrets(self) -> list[str]:
         password = getattr(self._access, "password", None)
         return [password] if password else []
+
+
+def _migrates(step: Step, seen: Observed) -> set[tuple[str, str]]:
+    """From and to which ids it may move keys by MIGRATE."""
+    if not isinstance(step, MoveSlots | Settle) or step.source is None:
+        return set()
+    ends = [seen.nodes[name] for name in (step.source, step.target) if name in seen.nodes]
+    ids = [node.id for node in ends]
+    if len(ends) < 2 or (isinstance(step, MoveSlots) and all(moves_slots_itself(node.version) for node in ends)):
+        return set()
+    return {(ids[0], ids[1]), (ids[1], ids[0])} if isinstance(step, Settle) else {(ids[0], ids[1])}
 
 
 def _serving(seen: Observed) -> int:

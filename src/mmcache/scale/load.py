@@ -17,7 +17,7 @@ class Rate:
     """Of all nodes that were read before."""
 
     requests: float
-    """A second: keys that clients asked for (see `NodeSeen.requests`)."""
+    """A second: keys that were looked up for clients (see `NodeSeen.requests`)."""
     seconds: float
     """Since the last reading."""
 
@@ -40,13 +40,14 @@ class Readings:
         self._hits, self._misses = Window(), Window()
 
     def take(
-        self, nodes: Mapping[str, NodeSeen], at: float, window_seconds: float, moved: Collection[str] = ()
+        self, nodes: Mapping[str, NodeSeen], at: float, window_seconds: float, moved: Collection[tuple[str, str]] = ()
     ) -> Rate | None:
         """The rate since the last call; None where nothing can be said: at first, after a step back of the clock,
         and while slots have no primary that answers, since what was asked of it is not known.
 
-        moved: ids from which keys were moved by MIGRATE since the last call: it counts as a hit for each key (Valkey 9,
-        Redis 6 and 7), other than RESTORE at the target and Valkey's own CLUSTER MIGRATESLOTS.
+        moved: (from, to), the ids of nodes between which MIGRATE moved keys since the last call. It counts as a hit at
+        the source for each key; on Redis 6 as three of them, and as a miss at the target. Valkey's own CLUSTER
+        MIGRATESLOTS and what a replica is told count as nothing.
         """
         before, was = self._last, self._at
         if was is not None and at <= was:
@@ -56,17 +57,17 @@ class Readings:
         now: dict[str, _Reading] = {
             id: last for id, last in before.items() if at - last.at < FORGOTTEN_SECONDS and was is not None
         }
+        carried = _carried(nodes, now, moved)
         for node in nodes.values():
             reading = _Reading(at, node.requests, node.hits, node.misses, node.keys)
             last = now.get(node.id)
             now[node.id] = reading
             if last is None or _again(last, reading):
                 continue
-            carried = max(0, last.keys - node.keys) if node.id in moved else 0
-            seconds = at - last.at
-            requests += max(0, node.requests - last.requests - carried) / seconds
-            hits += max(0, node.hits - last.hits - carried) / seconds
-            misses += (node.misses - last.misses) / seconds
+            seconds, (found, missed) = at - last.at, carried.get(node.id, (0, 0))
+            requests += max(0, node.requests - last.requests - found - missed) / seconds
+            hits += max(0, node.hits - last.hits - found) / seconds
+            misses += max(0, node.misses - last.misses - missed) / seconds
         self._last, self._at = now, at
         if was is None or not any(id in before for id in (node.id for node in nodes.values())):
             return None
@@ -89,6 +90,22 @@ def whole(nodes: Mapping[str, NodeSeen]) -> bool:
         if not node.primary:
             served |= node.slots
     return len(served) == SLOTS
+
+
+def _carried(
+    nodes: Mapping[str, NodeSeen], last: Mapping[str, _Reading], moved: Collection[tuple[str, str]]
+) -> dict[str, tuple[int, int]]:
+    """Hits and misses of MIGRATE, by id."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in nodes.values():
+        for target in (to for source, to in moved if source == node.id and node.id in last):
+            keys = max(0, last[node.id].keys - node.keys)
+            older = node.version.startswith("redis 6.")
+            hits, misses = found.get(node.id, (0, 0))
+            found[node.id] = hits + (3 if older else 1) * keys, misses
+            hits, misses = found.get(target, (0, 0))
+            found[target] = hits, misses + (keys if older else 0)
+    return found
 
 
 def _again(last: _Reading, now: _Reading) -> bool:

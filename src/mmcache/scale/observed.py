@@ -77,7 +77,9 @@ class NodeSeen:
     max_bytes: int = 0
     """`maxmemory`; 0 = no limit."""
     requests: int = 0
-    """Keys that clients asked for since its start: a server does not tell a client's writes from a migration's."""
+    """Keys that were looked up for clients since its start. To get a block is one, and one for each piece of a large
+    one; to put it is two, and one for each piece that is sent ahead, since its scripts look at what is there. A plain
+    SET is none: a server does not tell a client's from a migration's."""
     hits: int = 0
     misses: int = 0
     evicted: int = 0

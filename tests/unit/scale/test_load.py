@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mmcache.scale.load import Readings, whole
@@ -63,12 +65,25 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
 def test_keys_that_were_moved_away_were_not_asked_for() -> None:
     readings = Readings()
     readings.take({"a": node("a", 0, keys=500)}, 0, 60.0)
-    rate = readings.take({"a": node("a", 450, keys=100)}, 10, 60.0, moved={"a"})
+    rate = readings.take({"a": node("a", 450, keys=100)}, 10, 60.0, moved={("a", "b")})
     assert rate is not None
     assert rate.requests == pytest.approx(5)
     rate = readings.take({"a": node("a", 500, keys=50)}, 20, 60.0)
     assert rate is not None
     assert rate.requests == pytest.approx(5)
+
+
+def test_redis_6_counts_more_of_what_was_moved() -> None:
+    def old(id: str, hits: int, misses: int, keys: int) -> NodeSeen:
+        return replace(node(id, hits, misses, keys=keys), version="redis 6.2.14")
+
+    readings = Readings()
+    readings.take({"a": old("a", 0, 0, 500), "b": old("b", 0, 0, 0)}, 0, 60.0)
+    nodes = {"a": old("a", 1230, 10, 100), "b": old("b", 40, 420, 400)}
+    rate = readings.take(nodes, 10, 60.0, moved={("a", "b"), ("b", "a")})
+    assert rate is not None
+    assert rate.requests == pytest.approx((30 + 10 + 40 + 20) / 10)
+    assert readings.hit_ratio == pytest.approx(0.7)
 
 
 def test_the_hit_ratio_is_of_the_window() -> None:
