@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE
 
 from mmcache.lab import servers
 from mmcache.lab.servers import Binary, Cluster, Node
 from mmcache.model.clock import SystemClock
-from mmcache.model.errors import AssetError, ScaleError, TierError
+from mmcache.model.errors import AssetError, ScaleError
 from mmcache.scale.access import Access
 from mmcache.scale.act import act
 from mmcache.scale.observe import look
@@ -29,7 +29,6 @@ from mmcache.scale.steps import Step
 from mmcache.scale.talk import Command, Wire
 from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Request
-from tests.patience import PATIENCE
 
 VALKEY, REDIS_7, REDIS_6 = ("valkey", 9), ("redis", 7), ("redis", 6)
 PASSWORD = "a secret of the cluster"
@@ -165,20 +164,22 @@ class Cut(BaseException):
 @contextmanager
 def cut_after(commands: int, monkeypatch: pytest.MonkeyPatch, kill: Callable[[], Any] | None = None) -> Iterator[None]:
     """So many commands reach servers, in or between pipelines; then nothing more does, and `Cut` is raised."""
-    left, lock, whole = [commands], threading.Lock(), Wire.send
+    left, lock, whole, ending = [commands], threading.Lock(), Wire.send, threading.Event()
 
     def send(wire: Wire, asked: Sequence[Command], seconds: float | None = None) -> None:
         with lock:
             granted = min(left[0], len(asked))
             left[0] -= granted
-        if granted == len(asked):
+        if granted == len(asked) or ending.is_set():
             whole(wire, asked, seconds)
             return
         if granted:
             whole(wire, asked[:granted], seconds)
             wire.receive(granted)  # they have been done
         if kill is not None:
+            ending.set()
             kill()
+            ending.clear()
         raise Cut
 
     with monkeypatch.context() as patched:
@@ -291,7 +292,9 @@ def keys_in(slots: frozenset[int] | set[int], count: int, each: int = 1) -> list
     return [key for some in found.values() for key in some]
 
 
-def answering(stage: Stage) -> None:
-    """All members answer."""
-    with contextlib.suppress(TierError):
-        stage.until(lambda seen: not seen.silent, "all answer")
+def followed(node: Node) -> bool:
+    """Whether its replica has heard of all that it did."""
+    told = dict(
+        line.split(":", 1) for line in node.server.ask("INFO", "replication").decode().splitlines() if ":" in line
+    )
+    return f"offset={told['master_repl_offset']}," in told.get("slave0", "")
