@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.scale_stage import (
+    PASSWORD,
+    REDIS_6,
+    REDIS_7,
+    VALKEY,
+    Stage,
+    Users,
+    chosen,
+    fill,
+    held,
+    keys_in,
+    settled,
+    staged,
+)
 
 from mmcache.lab.servers import slot_of
 from mmcache.scale import resharding
 from mmcache.scale.present import Present
-from mmcache.scale.steps import MoveSlots
-from tests.scale_stage import PASSWORD, REDIS_6, REDIS_7, VALKEY, Stage, Users, keys_in, settled, staged
+from mmcache.scale.steps import Meet, MoveSlots
 
 
 def move(stage: Stage, slots: list[int], source: str, target: str, key_by_key: bool = False) -> None:
@@ -18,14 +32,69 @@ def move(stage: Stage, slots: list[int], source: str, target: str, key_by_key: b
         resharding.move(MoveSlots(tuple(slots), source, target), present, lambda: False, key_by_key=key_by_key)
 
 
-@pytest.mark.parametrize("server", [VALKEY, REDIS_7, REDIS_6], ids=lambda server: f"{server[0]}{server[1]}")
-def test_clients_notice_nothing(tmp_path: Path, server: tuple[str, int]) -> None:
+def unnoticed(stage: Stage, key_by_key: bool) -> None:
+    """Slots go round, from shard to shard, and back, while clients set, get and delete their keys."""
+    keys = keys_in(stage.look().nodes["0-0"].slots, 60, 3)
+    slots = sorted({slot_of(key) for key in keys})
+    with Users(stage, keys) as users:
+        for source, target in (("0-0", "1-0"), ("1-0", "2-0"), ("2-0", "0-0"), ("0-0", "2-0")):
+            before = users.done
+            move(stage, slots, source, target, key_by_key)
+            stage.until(lambda seen: users.done > before + 100, "clients go on")  # noqa: B023 - it is called here
+    users.check()
+    stage.until(settled, "all agree")
+
+
+def test_clients_notice_nothing(tmp_path: Path) -> None:
+    with staged(tmp_path, VALKEY, password=PASSWORD) as stage:
+        unnoticed(stage, key_by_key=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", [VALKEY, REDIS_7, REDIS_6], ids=["valkey", "redis7", "redis6"])
+def test_clients_notice_nothing_of_keys_that_move_one_by_one(tmp_path: Path, server: tuple[str, int]) -> None:
     with staged(tmp_path, server, password=PASSWORD) as stage:
-        keys = keys_in(stage.look().nodes["0-0"].slots, 150, 2)
-        slots = sorted({slot_of(key) for key in keys})
-        with Users(stage, keys) as users:
-            for source, target in (("0-0", "1-0"), ("1-0", "2-0"), ("2-0", "0-0")):
-                move(stage, slots, source, target)
-        users.check()
-        assert users.done > 100
-        stage.until(settled, "all agree")
+        unnoticed(stage, key_by_key=True)
+
+
+@pytest.mark.slow
+def test_slots_go_from_an_old_server_to_a_new_one(tmp_path: Path) -> None:
+    with staged(tmp_path, REDIS_7, 0, password=PASSWORD) as stage:
+        stage.cluster.setup = replace(stage.cluster.setup, binary=chosen(*VALKEY))
+        stage.start_shard(3, 1)
+        stage.do(Meet("3-0", "0-0"))
+        keys = keys_in(stage.look().nodes["0-0"].slots, 20, 3)
+        values = fill(stage, keys)
+        seen = stage.until(lambda seen: seen.nodes["3-0"].cluster_ok and seen.nodes["3-0"].id
+                           in seen.nodes["0-0"].others, "they are acquainted")  # fmt: skip
+        assert seen.nodes["3-0"].version.startswith("valkey 9")
+        stage.do(MoveSlots(tuple(sorted({slot_of(key) for key in keys})), "0-0", "3-0"))
+        assert stage.look().nodes["3-0"].keys == len(keys)
+        held(stage, values)
+
+
+@pytest.mark.slow
+def test_lifetimes_and_large_blocks_go_along(tmp_path: Path) -> None:
+    with staged(tmp_path, REDIS_7, 0) as stage:
+        keys = keys_in(stage.look().nodes["0-0"].slots, 12, 1)
+        values = fill(stage, keys, 3 << 20)  # more than is sent in one go, together
+        assert stage.nodes["0-0"].server.ask("PEXPIRE", keys[0], 3_600_000) == 1
+        stage.do(MoveSlots(tuple(map(slot_of, keys)), "0-0", "1-0"))
+        held(stage, values)
+        assert 0 < stage.nodes["1-0"].server.ask("PTTL", keys[0]) <= 3_600_000
+        assert stage.nodes["1-0"].server.ask("PTTL", keys[1]) == -1
+
+
+@pytest.mark.slow
+def test_a_user_who_may_only_keep_the_cluster_suffices(tmp_path: Path) -> None:
+    with staged(tmp_path, VALKEY, 0) as stage:
+        rules = "on >word ~* +@all -flushall -config"
+        for node in stage.nodes.values():
+            node.server.ask("ACL", "SETUSER", "keeper", *rules.split())
+        stage.access = replace(stage.access, user="keeper", password="word")
+        keys = keys_in(stage.look().nodes["0-0"].slots, 5, 2)
+        values = dict.fromkeys(keys, b"v")
+        for key in keys:
+            stage.nodes["0-0"].server.ask("SET", key, b"v")
+        move(stage, [slot_of(key) for key in keys], "0-0", "1-0", key_by_key=True)  # by AUTH2, without CONFIG
+        assert all(stage.nodes["1-0"].server.ask("GET", key) == value for key, value in values.items())

@@ -80,6 +80,7 @@ def test_a_move_that_is_cut_off_anywhere_goes_on(
         assert commands > 10
 
 
+@pytest.mark.slow
 def test_a_move_back_and_forth_never_takes_an_epoch_that_is_not_higher(tmp_path: Path) -> None:
     with staged(tmp_path, VALKEY, 0) as stage:
         values, step = some(stage, 3, 3)
@@ -194,6 +195,7 @@ def test_steps_of_membership_are_cut_off_and_done_again(
         stage.until(settled, "all agree")
 
 
+@pytest.mark.slow
 def test_slots_of_the_dead_are_given_anew_and_the_dead_forgotten(tmp_path: Path) -> None:
     with staged(tmp_path, REDIS_7, 0) as stage:
         before = stage.look()
@@ -216,6 +218,7 @@ def test_slots_of_the_dead_are_given_anew_and_the_dead_forgotten(tmp_path: Path)
         assert len(set(epochs)) == len(epochs)
 
 
+@pytest.mark.slow
 def test_a_node_that_was_replaced_since_the_look_is_not_touched(tmp_path: Path) -> None:
     with staged(tmp_path, VALKEY, 0) as stage:
         seen = stage.look()
@@ -224,7 +227,7 @@ def test_a_node_that_was_replaced_since_the_look_is_not_touched(tmp_path: Path) 
             act(MoveSlots((0, 1), "0-0", "1-0"), seen, stage, stage.access)
 
 
-@pytest.mark.parametrize("key_by_key", [False, True], ids=["atomic", "keys"])
+@pytest.mark.parametrize("key_by_key", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["atomic", "keys"])
 def test_what_is_cancelled_leaves_no_slot_open(tmp_path: Path, key_by_key: bool) -> None:
     with staged(tmp_path, VALKEY, 0) as stage:
         values, _ = some(stage, 20, 2)
