@@ -11,7 +11,8 @@ from mmcache.scale.plan import plan
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Phase, Plan
 from mmcache.scale.steps import Assign, Failover, Forget, MoveSlots, Replace, Settle, StartShard, Step, StopShard
-from mmcache.testing.cluster_model import ALL, Acquaintance, ClusterModel, ModelNode, Refused, mask, slots_in
+from mmcache.testing.cluster_model import ClusterModel, Refused
+from mmcache.testing.cluster_node import ALL, Acquaintance, ModelNode, mask, slots_in
 from mmcache.testing.cluster_steps import ClusterSteps
 
 MOST_SLOTS = 4096

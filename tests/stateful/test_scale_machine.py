@@ -12,7 +12,8 @@ from tests.steering import Steered
 
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Phase
-from mmcache.testing.cluster_model import ClusterModel, ModelNode
+from mmcache.testing.cluster_model import ClusterModel
+from mmcache.testing.cluster_node import ModelNode
 
 NUMBER = st.integers(0, 1000)
 

@@ -18,7 +18,8 @@ from mmcache.scale.steps import (
     Step,
     StopShard,
 )
-from mmcache.testing.cluster_model import BAN, Acquaintance, ClusterModel, ModelNode, Refused, mask, slots_in
+from mmcache.testing.cluster_model import BAN, ClusterModel, Refused
+from mmcache.testing.cluster_node import Acquaintance, ModelNode, mask, slots_in
 
 
 class ClusterSteps:

@@ -9,7 +9,8 @@ from tests.steering import Steered, grown
 
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Phase
-from mmcache.testing.cluster_model import ALL, ClusterModel
+from mmcache.testing.cluster_model import ClusterModel
+from mmcache.testing.cluster_node import ALL
 
 MEMORY = 64 << 20
 
