@@ -86,6 +86,7 @@ bench: lab-assets  ## fills docs/results
 	$(BIN)/mmcache lab run gateways vlm vllm
 	$(BIN)/mmcache lab run telemetry-cost ebpf
 	$(BIN)/mmcache lab run hotkeys graph lifetime prefetch warm placement plans
+	$(BIN)/mmcache lab run bursts scale capacity
 	$(BIN)/python -m mmcache.lab.faults_page docs/results > docs/reference/failure-modes.md
 	$(BIN)/mmcache bench all
 	$(BIN)/mmcache demo --results docs/results
