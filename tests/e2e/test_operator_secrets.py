@@ -100,7 +100,7 @@ def test_an_image_that_is_not_there_costs_one_replica_and_can_be_taken_back(stag
     made.steady()
     primaries = made.primaries()
     made.change(image="nobody/nothing:1")
-    stage.until(lambda: "ImagePull" in made.status.get("message", ""), "told what is wrong")
+    stage.until(lambda: "0-1: " in made.status.get("message", ""), "told what is wrong")
     assert made.status["phase"] != "Steady"
     assert made.primaries() == primaries
     waiting = [pod for pod in made.pods().values() if pod["spec"]["containers"][0]["image"] == "nobody/nothing:1"]

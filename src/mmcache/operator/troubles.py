@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 _FINE = ("ContainerCreating", "PodInitializing")
+_CRASHED = "CrashLoopBackOff"
+_OFTEN = 2
+"""Restarts of a container that is not ready."""
 _LONGEST = 200
 _SHOWN = 3
 
@@ -18,8 +21,13 @@ def of_pod(found: Mapping[str, Any]) -> str | None:
             return _said(condition)
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") and waiting["reason"] not in _FINE:
+        if waiting.get("reason") and waiting["reason"] not in (*_FINE, _CRASHED):
             return _said(waiting)
+        again = int(container.get("restartCount") or 0)
+        if not container.get("ready") and (again >= _OFTEN or waiting.get("reason") == _CRASHED):
+            ended = (container.get("lastState") or {}).get("terminated") or {}
+            why = {"reason": waiting.get("reason") or ended.get("reason"), "message": f"started {again + 1} times"}
+            return _said(why) + (f", ended with {ended['exitCode']}" if "exitCode" in ended else "")
     return None
 
 

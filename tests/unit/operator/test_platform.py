@@ -224,6 +224,7 @@ def test_a_server_that_is_away_is_a_scale_error() -> None:
     assert isinstance(told.value.__cause__, httpx2.ConnectError)
 
 
+CRASHED = {"terminated": {"reason": "Error", "exitCode": 127}}
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
 
 
@@ -237,10 +238,20 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
         ({"conditions": [UNSCHEDULED]}, "Unschedulable, 0/1 nodes"),
         (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff, no such image"),
         (waiting("ContainerCreating"), None),
+        (waiting("CrashLoopBackOff"), "CrashLoopBackOff, started 1 times"),
+        (
+            {
+                "containerStatuses": [
+                    {"restartCount": 4, "ready": False, "state": {"running": {}}, "lastState": CRASHED}
+                ]
+            },
+            "Error, started 5 times, ended with 127",
+        ),
+        ({"containerStatuses": [{"restartCount": 4, "ready": True, "state": {"running": {}}}]}, None),
         ({"containerStatuses": [{"state": {"running": {}}}]}, None),
         ({}, None),
     ],
-    ids=["machine", "image", "creating", "running", "new"],
+    ids=["machine", "image", "creating", "crashed", "crashes", "recovered", "running", "new"],
 )
 def test_why_a_pod_does_not_run_is_known(status: dict[str, Any], said: str | None) -> None:
     server = FakeServer()
