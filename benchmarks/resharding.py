@@ -158,11 +158,12 @@ class Resharding(Table):
     title = "How long does a shard's worth of slots take to move, and what do clients notice?"
     remark = (
         "One shard of three gives all its slots but one to another; each primary has a replica, all on one machine of "
-        "two cores, where clients, servers and whoever moves the slots share the cores. Valkey answers CLUSTER SETSLOT "
-        "when the replicas have heard of it, so that key by key it waits for each slot; thirty-two connections wait "
-        "side by side. redis-cli sends keys of a slot in batches of 100 however large they are; ours in loads of at "
-        "most 4 MB, or one block, since the source serves nobody meanwhile. Ours is done sooner, so that a larger share of "
-        "the reads made meanwhile meets a load: its P99 is higher than beside redis-cli, which takes longer."
+        "two cores, where clients, servers and whoever moves the slots share the cores. Valkey answers CLUSTER "
+        "SETSLOT when the replicas have heard of it, so that key by key it waits for each slot; thirty-two "
+        "connections wait side by side. redis-cli sends keys of a slot in batches of 100 however large they are; ours "
+        "in loads of at most 4 MB, or one block, since the source serves nobody meanwhile. Ours is done sooner, so "
+        "that a larger share of the reads made meanwhile meets a load: its P99 is higher than beside redis-cli, which "
+        "takes longer."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
