@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,10 +23,34 @@ from tests.scale_stage import (
     staged,
 )
 
-from mmcache.lab.servers import slot_of
+from mmcache.lab.servers import certificates, choose, cluster, slot_of
+from mmcache.model.errors import AssetError
 from mmcache.scale import resharding
+from mmcache.scale.access import Access
+from mmcache.scale.act import act
+from mmcache.scale.observe import look
+from mmcache.scale.observed import Member
 from mmcache.scale.present import Present
 from mmcache.scale.steps import Meet, MoveSlots
+
+
+@dataclass
+class Listed:
+    """A `Platform` of what runs already."""
+
+    listed: Sequence[Member]
+
+    def members(self) -> Sequence[Member]:
+        return self.listed
+
+    def start_shard(self, shard: int, members: int) -> None:
+        raise NotImplementedError
+
+    def stop_shard(self, shard: int, keep: int = 0) -> None:
+        raise NotImplementedError
+
+    def replace(self, member: Member) -> None:
+        raise NotImplementedError
 
 
 def move(stage: Stage, slots: list[int], source: str, target: str, key_by_key: bool = False) -> None:
@@ -98,3 +124,29 @@ def test_a_user_who_may_only_keep_the_cluster_suffices(tmp_path: Path) -> None:
             stage.nodes["0-0"].server.ask("SET", key, b"v")
         move(stage, [slot_of(key) for key in keys], "0-0", "1-0", key_by_key=True)  # by AUTH2, without CONFIG
         assert all(stage.nodes["1-0"].server.ask("GET", key) == value for key, value in values.items())
+
+
+@pytest.mark.slow
+def test_all_of_it_over_tls(tmp_path: Path) -> None:
+    """A name that the certificate does not have, or an authority that nobody trusts, is refused, and says why."""
+    try:
+        made = certificates(tmp_path / "pem")
+        binary = choose("redis", 7, tls=True)
+    except AssetError as missing:
+        pytest.skip(str(missing))
+    trusting = ssl.create_default_context(cafile=str(made.authority))
+    with cluster(tmp_path, 3, 0, binary=binary, tls=made, password=PASSWORD) as servers:
+        members = [Member(n, 0, "127.0.0.1", node.server.public_port, True) for n, node in enumerate(servers.nodes)]
+        given, access = Listed(members), Access(PASSWORD, tls=trusting, timeout_seconds=30.0)
+        keys = keys_in(look(given, access, 0.0).nodes["0-0"].slots, 5, 2)
+        for key in keys:
+            servers.nodes[0].server.ask("SET", key, b"v")
+        act(MoveSlots(tuple(map(slot_of, keys)), "0-0", "1-0"), look(given, access, 0.0), given, access)
+        assert all(servers.nodes[1].server.ask("GET", key) == b"v" for key in keys)
+        stranger = ssl.create_default_context(cafile=str(made.stranger))
+        seen = look(given, Access(PASSWORD, tls=stranger, timeout_seconds=30.0), 0.0)
+        assert not seen.nodes
+        assert "certificate is not trusted" in seen.silent["0-0"]
+        plain = look(given, Access(PASSWORD, timeout_seconds=30.0), 0.0)
+        assert not plain.nodes
+        assert PASSWORD not in str(plain.silent) + str(seen.silent)
