@@ -39,6 +39,14 @@ def told(pod: Mapping[str, Any]) -> bool | None:
     return None
 
 
+def runs(pod: Mapping[str, Any]) -> bool:
+    """Whether it answers, whatever our gate says. Of a machine that is lost, Kubernetes takes back `Ready` alone."""
+    known = {one.get("type"): one for one in (pod.get("status") or {}).get("conditions") or ()}
+    ready, containers = known.get("Ready", {}), known.get("ContainersReady", {})
+    closed = ready.get("reason") == "ReadinessGatesNotReady" and containers.get("status") == "True"
+    return bool(ready.get("status") == "True" or closed)
+
+
 def condition(holds: bool, uid: str, now: str) -> dict[str, Any]:
     """A change of a pod's status, and of no other pod's of that name. now: RFC 3339."""
     said = {"type": CONDITION, "status": "True" if holds else "False", "lastTransitionTime": now,

@@ -170,14 +170,13 @@ def _member(
     if found is None:
         return Member(number, place)
     told, status = found["metadata"], found.get("status") or {}
-    conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
     leaving = surplus or bool(told.get("deletionTimestamp")) or status.get("phase") in ("Failed", "Succeeded")
     return Member(
         shard=number,
         place=place,
         host=status.get("podIP") or "",
         port=PORT,
-        ready=conditions.get("ContainersReady") == "True" and not leaving,
+        ready=gate.runs(found) and not leaving,
         leaving=leaving,
         current=(told.get("labels") or {}).get(TEMPLATE) == template,
         machine=(found.get("spec") or {}).get("nodeName") or "",

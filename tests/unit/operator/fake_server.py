@@ -118,7 +118,7 @@ class FakeServer:
             "spec": {**template["spec"], "nodeName": f"machine-{place}"},
             "status": {
                 "phase": "Running", "podIP": f"10.0.0.{number}",
-                "conditions": [{"type": "ContainersReady", "status": "True" if ready else "False"}],
+                "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
             },
         }  # fmt: skip
 

@@ -74,6 +74,23 @@ def test_only_what_changes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("ready", "containers", "runs"),
+    [
+        ({"status": "True"}, "True", True),
+        ({"status": "False", "reason": "ReadinessGatesNotReady"}, "True", True),
+        ({"status": "False", "reason": "ContainersNotReady"}, "False", False),
+        ({"status": "False", "reason": "ReadinessGatesNotReady"}, "False", False),
+        ({"status": "False"}, "True", False),
+        ({}, "True", False),
+    ],
+    ids=["ready", "gate", "containers", "both", "machine", "new"],
+)
+def test_a_pod_whose_machine_is_lost_does_not_run(ready: dict[str, str], containers: str, runs: bool) -> None:
+    conditions = [{"type": "ContainersReady", "status": containers}, *([{"type": "Ready", **ready}] if ready else [])]
+    assert gate.runs({"status": {"conditions": conditions}}) is runs
+
+
 def test_kubernetes_waits_for_it() -> None:
     server = FakeServer()
     platform = KubernetesPlatform(server.api(), wish())

@@ -75,7 +75,7 @@ class Machines:
         self._api.patch(f"/api/v1/nodes/{machine}", {"spec": {"taints": taints}})
         if not ready:
             for pod in self.pods_on(machine):
-                no = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]}}
+                no = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
                 with suppress(ApiError):
                     self._api.patch(f"{path(pod)}/status", no, STRATEGIC)
 

@@ -127,8 +127,12 @@ class RunningPod:
         """As in `status`. told: the pod as the API has it now, whose gates others open."""
         ready = self._made and bool(self.containers) and all(one.ready for one in self.containers)
         first = self._made and all(one.over and one.exit_code == 0 for one in self.first)
-        conditions = {"PodScheduled": True, "Initialized": first, "ContainersReady": ready,
-                      "Ready": ready and _open(told)}  # fmt: skip
+        gates = _open(told)
+        why = None if ready and gates else "ReadinessGatesNotReady" if ready else "ContainersNotReady"
+        conditions = {
+            "PodScheduled": (True, None), "Initialized": (first, None),
+            "ContainersReady": (ready, None if ready else why), "Ready": (ready and gates, why),
+        }  # fmt: skip
         waiting = [] if self._made else [
             {"name": told["name"], "image": told["image"], "imageID": "", "ready": False, "restartCount": 0,
              "state": {"waiting": {"reason": "CreateContainerConfigError", "message": self.problem}}}
@@ -138,7 +142,7 @@ class RunningPod:
             "phase": self._phase(first), "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1",
             "startTime": self._started,
             "conditions": [
-                {"type": kind, "status": str(value), "lastTransitionTime": None} for kind, value in conditions.items()
+                {"type": kind, "status": str(value), "reason": reason} for kind, (value, reason) in conditions.items()
             ],
             "containerStatuses": waiting or [one.status() for one in self.containers],
             "initContainerStatuses": [one.status() for one in self.first],
