@@ -6,6 +6,7 @@ a look that fails is told and tried again at the next turn; nothing ends the con
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,7 @@ from mmcache.scale.bursts import BurstDetector, Load
 from mmcache.scale.load import Readings
 from mmcache.scale.observed import Observed
 from mmcache.scale.platform import Platform
-from mmcache.scale.sizing import Wanted, wanted
+from mmcache.scale.sizing import Wanted, carried, wanted
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Plan, Status
 from mmcache.scale.steps import MoveSlots, Settle, Step
@@ -53,6 +54,8 @@ class Doers:
     act: Act
     plan: Callable[[ClusterSpec, int, Observed], Plan]
     plan_deletion: Callable[[Observed], Plan]
+    clock: Callable[[], float] | None = None
+    """Seconds that nobody sets back or forward, for what is counted between two looks; None: `at` is as good."""
 
     @staticmethod
     def real() -> Doers:
@@ -61,7 +64,7 @@ class Doers:
         from mmcache.scale.observe import look
         from mmcache.scale.plan import plan, plan_deletion
 
-        return Doers(look, act, plan, plan_deletion)
+        return Doers(look, act, plan, plan_deletion, time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ class Controller:
         self._readings = Readings()
         self._detector: BurstDetector | None = None
         self._load: Load | None = None
+        self._measured = False
+        """Whether `_load` is of this turn."""
         self._wanted: int | None = None
         self._changed_at: float | None = None
         self._status: Status | None = None
@@ -164,8 +169,10 @@ class Controller:
         return self._seen, None
 
     def _measure(self, detector: BurstDetector, seen: Observed, at: float) -> None:
-        rate = self._readings.take(seen.nodes, at, detector.spec.window_seconds, self._moved)
+        now = at if self._doers.clock is None else self._doers.clock()
+        rate = self._readings.take(seen.nodes, now, detector.spec.window_seconds, self._moved)
         self._moved.clear()
+        self._measured = rate is not None
         if rate is not None:
             was = detector.bursting
             self._load = detector.observe(at, rate.requests, rate.seconds)
@@ -178,7 +185,8 @@ class Controller:
             self._wanted = max(served, there) or spec.min_shards
         if self._changed_at is None:
             self._changed_at = at
-        decided = wanted(spec, self._load, self._wanted, self._changed_at, at, served)
+        load = self._load if self._measured else None  # what was may be long ago: nothing is decided by it
+        decided = wanted(spec, load, self._wanted, self._changed_at, at, served)
         if decided.shards != self._wanted:
             self._news.append(
                 Happened("Decided", f"from {self._wanted} to {decided.shards} shards ({decided.reason}): "
@@ -187,8 +195,8 @@ class Controller:
             self._wanted, self._changed_at = decided.shards, at
         if decided.reason == "AtMaximum":
             self._tell_once("AtMaximum", decided.message, f"{spec.max_shards}")
-        else:
-            self._told.pop("AtMaximum", None)
+        elif decided.shards < spec.max_shards or (load and load.peak is not None and load.peak <= carried(spec)):
+            self._told.pop("AtMaximum", None)  # not sooner: a rate just at the limit would be told all day long
         return decided
 
     def _carry_out(self, seen: Observed, planned: Callable[[], Plan], decided: Wanted, cancelled: Cancelled) -> Status:

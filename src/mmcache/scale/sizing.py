@@ -50,6 +50,11 @@ def wanted(
     return _fewer(spec, load, shards_now, changed_at, at, said)
 
 
+def carried(spec: ClusterSpec) -> float:
+    """Requests a second that the most shards are to carry."""
+    return 1000 * spec.qps_threshold * spec.max_shards
+
+
 def _shards(spec: ClusterSpec, rate: float) -> int:
     return ceil(rate / (1000 * spec.qps_threshold))
 

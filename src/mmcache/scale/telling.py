@@ -75,12 +75,15 @@ def failure(error: BaseException, secrets: Sequence[str]) -> str:
     """The error and what caused it, in one line; none of the secrets is in it."""
     words: list[str] = []
     one: BaseException | None = error
-    while one is not None and len(words) < _SHOWN:
-        said = f"{type(one).__name__}: {one}" if str(one) else type(one).__name__
-        if not words or str(one) not in words[-1]:
-            words.append(" ".join(said.split()))
+    for _ in range(_SHOWN):  # causes may go in a circle
+        if one is None:
+            break
+        text = str(one)
+        for secret in secrets:  # before its spaces are touched
+            text = text.replace(secret, "***")
+        text = " ".join(text.split())
+        name = type(one).__name__
+        if not words or (text or name) not in words[-1]:
+            words.append(f"{name}: {text}" if text else name)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-    told = "; because of ".join(words)
-    for secret in secrets:
-        told = told.replace(secret, "***")
-    return told[:_LONGEST]
+    return "; because of ".join(words)[:_LONGEST]

@@ -17,6 +17,7 @@ from mmcache.scale.platform import Platform
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Plan, Status
 from mmcache.scale.steps import MoveSlots, StartShard, Step
+from mmcache.scale.telling import failure
 
 SPEC = ClusterSpec(min_shards=3, max_shards=6, replicas=0, qps_threshold=1.0)
 SECRET = "hunter2-and-more"
@@ -46,6 +47,8 @@ class World:
     fails: Exception | None = None
     blind: Exception | None = None
     next: Callable[[ClusterSpec, int, Observed], Plan] | None = None
+    clock: Callable[[], float] | None = None
+    silent: bool = False
     asked: list[int] = field(default_factory=list)
     done: list[Step] = field(default_factory=list)
 
@@ -53,7 +56,7 @@ class World:
         if self.blind:
             raise self.blind
         for place in range(self.shards):
-            each = self.rate * max(0.0, at - self.at) / self.shards
+            each = self.rate * self.passed(at) / self.shards
             self.requests[place] = self.requests.get(place, 0.0) + each
         self.at = at
         names = [f"{shard}-0" for shard in range(self.shards)]
@@ -66,7 +69,12 @@ class World:
             )
             for place, name in enumerate(names)
         }  # fmt: skip
-        return Observed(tuple(Member(place, 0, "h", 1, ready=True) for place in range(self.shards)), nodes, at)
+        members = tuple(Member(place, 0, "h", 1, ready=True) for place in range(self.shards))
+        return Observed(members, {} if self.silent else nodes, at)
+
+    def passed(self, at: float) -> float:
+        """Seconds since the last look."""
+        return TURN if self.clock else max(0.0, at - self.at)
 
     def plan(self, spec: ClusterSpec, wanted: int, seen: Observed) -> Plan:
         self.asked.append(wanted)
@@ -89,7 +97,10 @@ class World:
 
     def controller(self, saved: Any = None) -> Controller:
         return Controller(
-            Nobody(), Access(password=SECRET), saved, doers=Doers(self.look, self.act, self.plan, self.deletion)
+            Nobody(),
+            Access(password=SECRET),
+            saved,
+            doers=Doers(self.look, self.act, self.plan, self.deletion, self.clock),
         )
 
 
@@ -245,6 +256,57 @@ def test_the_largest_number_of_shards_is_told_once() -> None:
     turns(controller, world, 600)
     world.rate = 100_000
     assert reasons(turns(controller, world, 300)) == ["BurstBegan", "AtMaximum"]
+
+
+def test_a_rate_at_the_limit_is_not_told_all_day_long() -> None:
+    world = World(shards=6, rate=5500.0)
+    controller = world.controller()
+    found = turns(controller, world, 600)
+    for turn in range(60):
+        world.rate = 6500.0 if turn % 2 else 5500.0
+        found += turns(controller, world, 60)
+    assert reasons(found) == ["AtMaximum"]
+    world.rate = 5500.0
+    assert reasons(turns(controller, world, 600)) == []
+    world.rate = 6500.0
+    assert reasons(turns(controller, world, 120)) == ["AtMaximum"]
+
+
+@pytest.mark.parametrize("jump", [-7200.0, -100.0, 100.0, 400.0, 7200.0], ids=["-2h", "-100s", "100s", "400s", "2h"])
+def test_a_clock_that_is_set_neither_adds_nor_takes_shards(jump: float) -> None:
+    ticks = iter(range(0, 10**6, int(TURN)))
+    world = World(shards=5, rate=4500.0, clock=lambda: float(next(ticks)))
+    controller = world.controller()
+    turns(controller, world, 3600)
+    world.at += jump
+    statuses = turns(controller, world, 600)
+    assert {status.wanted for status in statuses} == {5}
+    assert reasons(statuses) == []
+    assert statuses[-1].qps == pytest.approx(4500, rel=0.01)
+    world.rate = 9000.0
+    assert "BurstBegan" in reasons(turns(controller, world, 120))
+
+
+def test_nothing_is_decided_by_a_load_of_long_ago() -> None:
+    world = World(shards=5, rate=100.0)
+    world.next = shrinking(world)
+    controller = world.controller()
+    assert turns(controller, world, 320)[-1].wanted == 4  # the next would go 300 s later
+    world.silent = True
+    assert {status.wanted for status in turns(controller, world, 3000)} == {4}
+    world.silent = False
+    assert turns(controller, world, 200)[-1].wanted == 4
+    assert turns(controller, world, 300)[-1].wanted == 3
+
+
+def test_words_of_a_failure_have_an_end_and_no_secret() -> None:
+    secret = "two  spaces\tand a tab"
+    first, second = ScaleError(f"no: {secret}"), TimeoutError()
+    first.__cause__, second.__cause__ = second, first
+    told = failure(first, [secret])
+    assert told.startswith("ScaleError: no: ***; because of TimeoutError; because of")
+    assert "spaces" not in told
+    assert len(told) <= 1000
 
 
 def test_batches_of_a_resharding_are_told_once_a_pair() -> None:
