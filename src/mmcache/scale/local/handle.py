@@ -122,7 +122,7 @@ class Handle:
         wanted = self.require()
         platform = LocalPlatform(self.files.folder)
         platform.want(wanted.spec, wanted.first_port)
-        return look(platform, Access(self.password, timeout_seconds=2.0), time.monotonic())
+        return look(platform, Access(self.password), time.monotonic())
 
     def pids(self) -> dict[str, int]:
         """Of the servers that run, by member."""
