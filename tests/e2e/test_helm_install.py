@@ -108,14 +108,20 @@ def test_an_upgrade_keeps_secrets_and_nodes_and_what_they_hold(installed: Stage)
 
 
 def test_an_upgrade_brings_the_definition_up_to_date(installed: Stage) -> None:
-    """helm itself leaves crds/ alone."""
-    name = "multimodalcaches.mmcache.dev"
+    """helm itself leaves crds/ alone. A field that is new with it is known when it is first said."""
+    name, field = "multimodalcaches.mmcache.dev", "drainSeconds"
     there = installed.get("crd", name)["spec"]
-    take = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns"}]
+    version = "/spec/versions/0"
+    take = [
+        {"op": "remove", "path": f"{version}/additionalPrinterColumns"},
+        {"op": "remove", "path": f"{version}/schema/openAPIV3Schema/properties/spec/properties/{field}"},
+    ]
     installed.plane.kubectl("patch", "crd", name, "--type", "json", "--patch", json.dumps(take))
     assert installed.get("crd", name)["spec"] != there
-    installed.helm("upgrade", RELEASE, str(CHART), "--reuse-values")
+    said = ("--reuse-values", "--set", f"cluster.spec.{field}=61", "--disable-openapi-validation")
+    installed.helm("upgrade", RELEASE, str(CHART), *said)
     assert installed.get("crd", name)["spec"] == there
+    assert installed.get("multimodalcache", RELEASE)["spec"][field] == 61
 
 
 def test_the_server_has_nothing_against_whatever_is_wished(installed: Stage) -> None:
