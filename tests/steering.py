@@ -43,9 +43,11 @@ class Steered:
         if decided.step is not None:
             self.allowed(decided.step, seen)
             before, owners = self.model.reachable_blocks(), self.model.truly()
+            alive = {node.id for node in self.model.nodes.values() if node.alive}
             with contextlib.suppress(Refused):
                 ClusterSteps(self.model, atomic=self.atomic).act(decided.step, seen, cut)
-            if not isinstance(decided.step, Failover):
+            dead = alive - {node.id for node in self.model.nodes.values() if node.alive}
+            if not (isinstance(decided.step, Failover) or (isinstance(decided.step, MoveSlots) and dead)):
                 missing = before & ~self.model.reachable_blocks()
                 assert not missing, f"{missing.bit_count()} blocks are lost by {decided}, owned by {list(owners)}"
         self.model.turn()

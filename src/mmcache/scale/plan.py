@@ -29,9 +29,10 @@ MOST_SLOTS = 512
 
 Question = Callable[[Picture, Aim], Plan | None]
 
-_BEFORE: tuple[Question, ...] = (take_over, start, meet, relieve, await_absent, settle)
+_BEFORE: tuple[Question, ...] = (take_over, start, meet, relieve)
 _FRESH: tuple[Question, ...] = (restart, roles, assign)
-_SERVING: tuple[Question, ...] = (assign, busy, restart, roles, in_step, surplus, vacate, resize, upgrade)
+_URGENT: tuple[Question, ...] = (settle, assign, await_absent, busy)
+_LATER: tuple[Question, ...] = (restart, roles, in_step, surplus, vacate, resize, upgrade)
 
 
 def plan(spec: ClusterSpec, wanted: int, seen: Observed, *, most_slots: int = MOST_SLOTS) -> Plan:
@@ -44,7 +45,7 @@ def plan(spec: ClusterSpec, wanted: int, seen: Observed, *, most_slots: int = MO
         return _unanswered(picture, goal)
     if (foreign := strangers(picture, goal)) is not None:
         return foreign
-    questions = (*_BEFORE, *(_FRESH if fresh(picture) else _SERVING))
+    questions = (*_BEFORE, *(_FRESH if fresh(picture) else (*_URGENT, *_LATER)))
     found = next((found for question in questions if (found := question(picture, goal)) is not None), None)
     settled = found or _settled(picture, goal)
     if settled.step is None and (dead := forget(picture, goal)) is not None:

@@ -31,19 +31,13 @@ def take_over(picture: Picture, aim: Aim) -> Plan | None:
 
 
 def await_absent(picture: Picture, aim: Aim) -> Plan | None:
-    """Nothing is given away that an absent node may still serve, or a replica may still take over."""
+    """Slots that are given away are never those that an absent node may still serve, or a replica take over."""
     for absent in _owners(picture):
-        heirs = followers(picture, absent.id)
-        hidden = any(
-            other.primary == absent.id and not other.gone and not other.failed for other in picture.absent.values()
-        )
         what = f"{len(picture.slots_of[absent.id])} slots are served by nobody"
-        if heirs or hidden:
-            if absent.failed or absent.doubted or absent.gone:
-                return wait(
-                    Phase.REPAIRING, "Electing", f"{what}: a replica is about to take over from {absent.id[:8]}"
-                )
-        elif absent.gone:
+        if _heirs(picture, absent) and (absent.failed or absent.doubted or absent.gone):
+            told = f"{what}: a replica is about to take over from {absent.id[:8]}"
+            return wait(Phase.REPAIRING, "Electing", told)
+        if absent.gone and not _heirs(picture, absent):
             continue
         missing = [member for member in picture.silent if member.host]
         named = ", ".join(member.name for member in missing) or absent.id[:8]
@@ -57,21 +51,21 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
 
 def assign(picture: Picture, aim: Aim) -> Plan | None:
     """Slots that nobody serves go to those who have fewest: at the beginning, and when their blocks are lost."""
-    lost = [absent for absent in _owners(picture) if absent.gone and not followers(picture, absent.id)]
+    lost = [absent for absent in _owners(picture) if absent.gone and not _heirs(picture, absent)]
     slots = sorted(picture.unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
     if not slots:
         return _affirm(picture)
     known = company(picture)
-    able = [shard for shard in range(aim.shards) if (one := picture.usable(shard)) and one.name in known]
+    able = [shard for shard in picture.shards if (one := picture.usable(shard)) and one.name in known]
+    wanted = [shard for shard in able if shard < aim.shards]
     if fresh(picture):
         waited = [member.name for member in picture.silent if member.host]
-        waited += [str(shard) for shard in range(aim.shards) if shard not in able]
+        waited += [str(shard) for shard in range(aim.shards) if shard not in wanted]
         if waited:
             return wait(Phase.CREATING, "Starting", f"waiting for {', '.join(waited)}")
-    able = able or [shard for shard in picture.counts if picture.usable(shard)]
-    if not able:
+    share = filled(picture.counts, wanted or able, len(slots))
+    if not share:
         return wait(Phase.REPAIRING, "NobodyLeft", f"{len(slots)} slots wait for a node that can serve them")
-    share = filled(picture.counts, able, len(slots))
     shard = min(share)
     name = picture.primaries[shard].name
     phase = Phase.REPAIRING if lost else phase_of(picture, aim, shard)
@@ -79,6 +73,14 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
     if lost:
         told += "; the blocks that were in them are lost"
     return do(phase, Assign(name, tuple(slots[: share[shard]])), "BlocksLost" if lost else "Assigning", told)
+
+
+def _heirs(picture: Picture, absent: Absent) -> bool:
+    """Whether a replica of it is there, or somewhere where only the other nodes see it."""
+    followed = any(node.primary == absent.id for node in picture.nodes.values())
+    return followed or any(
+        other.primary == absent.id and not other.gone and not other.failed for other in picture.absent.values()
+    )
 
 
 def _affirm(picture: Picture) -> Plan | None:
@@ -104,24 +106,26 @@ def relieve(picture: Picture, aim: Aim) -> Plan | None:
 
 
 def heir_of(picture: Picture, shard: int, among: Iterable[Member] | None = None) -> Member | None:
-    """The replica that can take over from a shard's living primary without losing a block."""
+    """The replica that can take over from a shard's living primary without losing a block; one that will stay first."""
     primary = picture.nodes[picture.primaries[shard].name]
-    for member in followers(picture, primary.id):
-        able = picture.nodes[member.name].in_sync and member.ready and not member.leaving and member.shard == shard
-        if able and (among is None or member in among):
-            return member
-    return None
+    able = [
+        member
+        for member in followers(picture, primary.id)
+        if picture.nodes[member.name].in_sync and member.ready and not member.leaving and member.shard == shard
+        if among is None or member in among
+    ]
+    return min(able, key=lambda member: not member.current, default=None)
 
 
 def followers(picture: Picture, id: str) -> list[Member]:
-    """Members that answered and replicate an id; who has most of it and will stay comes first."""
+    """Members that answered and replicate an id; who has most of its blocks comes first.
+
+    One whose link is up may have fewer: it may have found an empty newcomer where its primary was.
+    """
     found = [picture.named[name] for name, node in picture.nodes.items() if node.primary == id]
-
-    def rank(member: Member) -> tuple[bool, bool, bool, int, int, int]:
-        node = picture.nodes[member.name]
-        return member.leaving, not node.in_sync, not member.current, -node.keys, member.shard, member.place
-
-    return sorted(found, key=rank)
+    return sorted(
+        found, key=lambda m: (m.leaving, -picture.nodes[m.name].keys, not m.current, m.shard, m.place)
+    )  # fmt: skip
 
 
 def _owners(picture: Picture) -> list[Absent]:

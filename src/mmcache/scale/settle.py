@@ -44,9 +44,15 @@ def _ends(picture: Picture, aim: Aim, slot: int) -> tuple[str, str | None] | Non
     owner = picture.ids.get(picture.owner(slot))
     takers = [name for name, node in picture.nodes.items() if not node.primary and slot in node.importing]
     if owner is None:
+        gone = picture.absent.get(picture.owner(slot))
+        if gone is not None and (not gone.gone or any(node.primary == gone.id for node in picture.nodes.values())):
+            return None  # it may come back, or its replica take over
         stays = [name for name in takers if _stays(picture, aim, name)]
         return (stays[0], None) if stays else None  # what it has got is all that is left of the slot
-    named = picture.ids.get(picture.nodes[owner].migrating.get(slot, ""))
+    to = picture.nodes[owner].migrating.get(slot, "")
+    if to in picture.absent and not picture.absent[to].gone:
+        return None  # what has gone ahead is there
+    named = picture.ids.get(to)
     others = [name for name in ([named] if named else []) + takers if name != owner]
     for name in others:
         if _stays(picture, aim, name) and picture.knows(owner, name):

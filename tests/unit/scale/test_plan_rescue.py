@@ -103,6 +103,33 @@ def test_a_primary_without_replicas_that_may_come_back_keeps_its_slots() -> None
     assert "1-0 is started again" in decided.message
 
 
+def test_what_is_lost_does_not_wait_for_what_may_come_back() -> None:
+    scene = Scene(4, replicas=0)
+    scene.silence("2-0")
+    scene.anew("1-0", "noaddr")
+    scene.views.clear()
+    step = scene.plan(4, replicas=0).step
+    assert isinstance(step, Assign)
+    assert set(step.slots) == scene.dead[id_of("1-0")].slots
+    scene.node("1-0", slots=frozenset(step.slots), epoch=9)
+    assert "2-0" in scene.plan(4, replicas=0).message
+
+
+def test_a_slot_whose_owner_may_come_back_stays_open() -> None:
+    scene = Scene(replicas=0)
+    scene.node("0-0", importing={6000: id_of("1-0")})
+    scene.silence("1-0", "fail")
+    assert (scene.plan(replicas=0).step, scene.plan(replicas=0).reason) == (None, "PrimaryAbsent")
+
+
+def test_a_slot_whose_blocks_have_gone_to_one_that_may_come_back_stays_open() -> None:
+    scene = Scene(4, replicas=0)
+    scene.node("0-0", slots=scene.nodes["0-0"].slots | scene.nodes["3-0"].slots, migrating={6: id_of("3-0")})
+    scene.node("3-0", slots=frozenset())
+    scene.silence("3-0", "fail")
+    assert (scene.plan(4, replicas=0).step, scene.plan(4, replicas=0).reason) == (None, "Starting")
+
+
 def test_a_replica_that_we_cannot_reach_may_still_take_over() -> None:
     scene = Scene()
     scene.silence("1-1")
