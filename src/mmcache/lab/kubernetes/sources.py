@@ -24,7 +24,7 @@ def check() -> None:
             f"Kubernetes is built from Debian's source packages, by {', '.join(missing)}, which "
             f"{'is' if len(missing) == 1 else 'are'} not here: use Debian 12, and apt-get install dpkg-dev patch"
         )
-    if not _ours():
+    if not machine_lists():
         raise AssetError("apt has no source of this Debian's own packages: see /etc/apt/sources.list.d")
 
 
@@ -32,7 +32,7 @@ def fetch(folder: Path, source: str, packages: Sequence[str]) -> list[Path]:
     """The files of the source package and the packages, in `folder`; apt checks their signatures. `AssetError`."""
     for part in ("parts", "lists/partial", "archives/partial"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    for name, text in _ours().items():
+    for name, text in machine_lists().items():
         (folder / "parts" / name).write_text(text)
     apt = [
         "apt-get", "-qq", "-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={folder}/parts",
@@ -49,7 +49,7 @@ def fetch(folder: Path, source: str, packages: Sequence[str]) -> list[Path]:
     return found
 
 
-def _ours() -> dict[str, str]:
+def machine_lists() -> dict[str, str]:
     """The machine's lists of this release's own packages, with the sources asked for as well."""
     release = _release()
     lists: dict[str, str] = {}
