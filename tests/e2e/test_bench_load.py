@@ -18,8 +18,12 @@ from mmcache.cli import main
 from mmcache.cli.output import Exit
 from mmcache.lab.load.crowd import Crowd, Outcome
 from mmcache.lab.load.job import PREFIX, Job
+from mmcache.lab.scale.reshard import reshard
+from mmcache.lab.scale.rows import resharding
+from mmcache.lab.scale.trial import Extent
 from mmcache.lab.servers import Cluster, cluster
 from mmcache.lab.servers.process import free_ports
+from mmcache.lab.table import silent
 from mmcache.model.errors import AssetError
 from mmcache.scale.local import Handle
 from mmcache.scale.status import Phase
@@ -160,6 +164,21 @@ def test_a_newcomer_sees_the_cluster_grow_under_load_and_shrink_after(tmp_path: 
     finally:
         handle.down()
     assert not folder.exists() or not any(folder.iterdir())
+
+
+@pytest.mark.slow
+def test_a_trial_of_the_table_loses_nothing_though_a_primary_dies_midway(tmp_path: Path) -> None:
+    """Writes that its replica did not have yet are told apart; anything else that is lost would be a fault."""
+    extent = Extent(5_000_000, 200.0, 1.0, "2KiB", 64 << 20)
+    trial = reshard("small", tmp_path / "cluster", "", extent, 0, silent, "primary")
+    rows = {row.id: row for row in resharding(trial)}
+    assert (trial.lost_before, trial.wrong) == (0, 0)
+    assert rows["small/lost"].met
+    assert rows["small/wrong"].met
+    assert trial.killed is not None
+    assert trial.killed.numbers
+    assert trial.marks["killed"] <= trial.marks["served again"] <= trial.marks["out done"] <= trial.marks["in done"]
+    assert trial.moved_bytes["out"] > 0
 
 
 def _shards(handle: Handle) -> int | None:

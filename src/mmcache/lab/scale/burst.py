@@ -49,7 +49,7 @@ def burst(
         trial.server = next(iter(handle.look().nodes.values())).version
         watch = watching(handle)
         step = extent.calm_seconds
-        lead = 4.0 + spec.window_seconds / 10
+        lead = 4.0 + spec.window_seconds / 4
         job = job_for(handle, extent, seed, starts=(0.0, lead + step), factors=(1.0, FACTOR), reads=0.95, processes=2)
         with loaded(trial, job, watch, progress) as run:
             run.calm(2.0)

@@ -54,7 +54,8 @@ class Watch:
         self._thread.join()
 
     def look(self) -> Sight | None:
-        """Now; None where no node answers."""
+        """Now, as the node sees it that sees most slots served; None where no node answers."""
+        best: Sight | None = None
         for port in self._ports():
             try:
                 view = read_view(_ask(port, self._password, "CLUSTER", "NODES"))
@@ -66,12 +67,16 @@ class Watch:
             ]  # fmt: skip
             if not alive:  # it was started again, and knows nobody yet
                 continue
-            return Sight(
+            sight = Sight(
                 time.monotonic(), len(alive), sum(len(one.slots) for one in alive),
                 sum(len(one.slots) for one in alive if not self._first(one.port)),
                 {one.id: one.slots for one in alive},
             )  # fmt: skip
-        return None
+            if whole(sight):
+                return sight
+            if best is None or sight.served > best.served:
+                best = sight
+        return best
 
     def until(self, met: Callable[[Sight], bool], seconds: float, what: str) -> Sight:
         """The first sight from now on that is so. Raises `ScaleError` when none is for so long."""
