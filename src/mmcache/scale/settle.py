@@ -24,14 +24,14 @@ def settle(picture: Picture, aim: Aim) -> Plan | None:
 
 
 def busy(picture: Picture, aim: Aim) -> Plan | None:
-    """A migration of the servers' own is not disturbed."""
+    """A migration of the servers' own is not disturbed, nor a slot of which an end is absent."""
     for name, node in picture.nodes.items():
         if node.moving:
-            return wait(
-                under_way(picture, aim),
-                "Moving",
-                f"{name} is in a migration of slots that the servers do by themselves",
-            )
+            told = f"{name} is in a migration of slots that the servers do by themselves"
+            return wait(under_way(picture, aim), "Moving", told)
+    if slots := _open(picture):
+        told = f"the move of {len(slots)} slots was cut off, and goes on when the other end of it answers"
+        return wait(under_way(picture, aim), "Settling", told)
     return None
 
 
