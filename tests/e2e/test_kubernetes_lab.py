@@ -125,6 +125,12 @@ def test_a_machine_is_drained_as_budgets_allow_and_lost(lab: tuple[ControlPlane,
     until(lambda: ready(plane) == 2 and unschedulable(plane, "db-1"), "made anew, and nowhere to go")
     nodes.join(second)
     until(lambda: ready(plane) == 3, "whole")
+    before = pods(plane, "db-0")["db-0"]["status"]["podIP"]
+    nodes.fail(nodes.machines.of("default", "db-0"))
+    until(lambda: ready(plane) == 2, "its power is cut")
+    nodes.recover(nodes.machines.of("default", "db-0"))
+    until(lambda: ready(plane) == 3, "back")
+    assert pods(plane, "db-0")["db-0"]["status"]["podIP"] != before
 
 
 def allowed(plane: ControlPlane) -> int:

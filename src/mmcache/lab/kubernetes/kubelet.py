@@ -165,18 +165,23 @@ class Kubelet:
             self._schedule()
         for uid, pod in list(self._pods.items()):
             machine = pod["spec"].get("nodeName")
-            if machine not in self.machines.names or machine in self._down or _over(pod):
-                continue
-            running = self._running.get(uid)
-            if running is None and (running := self._begin(pod, now)) is None:
-                continue
-            if "deletionTimestamp" in pod["metadata"]:
-                running.leave(now, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
-            running.tick(now)
-            self._tell(uid, pod, running)
+            if machine in self.machines.names and machine not in self._down and not _over(pod):
+                try:
+                    self._look_after(uid, pod, now)
+                except ApiError as error:
+                    self.errors.append(f"{pod['metadata']['name']}: {error}")
         for uid in self._running.keys() - self._pods.keys():
             self._running.pop(uid).drop()
             self._told.pop(uid, None)
+
+    def _look_after(self, uid: str, pod: Json, now: float) -> None:
+        running = self._running.get(uid)
+        if running is None and (running := self._begin(pod, now)) is None:
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            running.leave(now, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
+        running.tick(now)
+        self._tell(uid, pod, running)
 
     def _begin(self, pod: Json, now: float) -> RunningPod | None:
         namespace, name, uid = (pod["metadata"][word] for word in ("namespace", "name", "uid"))

@@ -124,7 +124,7 @@ class RunningPod:
         )  # fmt: skip
 
     def status(self, told: Mapping[str, Any]) -> Json:
-        """As in `status`. told: the pod as the API has it now, whose gates others open."""
+        """As in `status`, as a strategic merge patch. told: the pod as the API has it, whose gates others open."""
         ready = self._made and bool(self.containers) and all(one.ready for one in self.containers)
         first = self._made and all(one.over and one.exit_code == 0 for one in self.first)
         gates = _open(told)
@@ -139,8 +139,8 @@ class RunningPod:
             for told in self.told["spec"]["containers"]
         ]  # fmt: skip
         return {
-            "phase": self._phase(first), "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1",
-            "startTime": self._started,
+            "phase": self._phase(first), "podIP": self.address, "hostIP": "127.0.0.1",
+            "podIPs": [{"$patch": "replace"}, {"ip": self.address}], "startTime": self._started,
             "conditions": [
                 {"type": kind, "status": str(value), "reason": reason} for kind, (value, reason) in conditions.items()
             ],
