@@ -107,6 +107,10 @@ def test_an_image_that_is_not_there_costs_one_replica_and_can_be_taken_back(stag
     assert len(waiting) == 1
     made.change(image=NEW)
     made.steady()
+    made.change(podLabels={"no name": "x"})  # which no schema of ours refuses
+    assert "no name" in made.phase("Blocked", "Refused")["message"]
+    made.change(podLabels=None)
+    made.steady()
     made.remove()
 
 

@@ -21,6 +21,8 @@ from mmcache.operator.names import GROUP, MANAGER, PLURAL, VERSION
 Object = dict[str, Any]
 PAGE = 500
 _WAIT_SECONDS = 10.0
+_UNTYPED = ("failed to create typed patch object", "failed to convert new object")
+"""What a server says with code 500 of an apply that has a word where a number belongs: it is our fault, not its own."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ class Api:
         except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
             raise KubernetesError(f"the API server was not reached for {method} {path}: {error!r:.300}") from error
         if answer.is_error:
-            raise KubernetesError(f"{method} {path}: {_said(answer)}", code=answer.status_code)
+            said = _said(answer)
+            untyped = answer.status_code == 500 and any(words in said for words in _UNTYPED)
+            raise KubernetesError(f"{method} {path}: {said}", code=422 if untyped else answer.status_code)
         try:
             found = answer.json()
         except ValueError as error:

@@ -34,6 +34,7 @@ SAVE_SECONDS = 60.0
 """What is usual is saved so often, and what somebody took away beside the pods is put back."""
 NODE_SECONDS = 5.0
 _OLDER = 4
+_REFUSED = (400, 403, 404, 409, 422)
 
 _WAITING = (Phase.STEADY, Phase.BLOCKED, Phase.UNKNOWN)
 _log = logging.getLogger("mmcache.operator")
@@ -50,6 +51,8 @@ class Cluster:
         self._saved: str | None = None
         self._saved_at = self._told_at = float("-inf")
         self._spread = False
+        self._refusal: str | None = None
+        self._generation = 0
         self._older: list[str] = []
         """Passwords that were good before, as far as this process knows."""
         self.status: Status | None = None
@@ -146,15 +149,29 @@ class Cluster:
         """What is beside the pods is as it should be; a new password is everywhere."""
         assert self._platform is not None
         assert self._secrets is not None
-        if self._clock() - self._saved_at >= SAVE_SECONDS:
-            self._platform.repair()
+        if self._clock() - self._saved_at >= SAVE_SECONDS or wish.generation != self._generation:
+            self._generation = wish.generation
             self._spread = False
+            try:
+                self._platform.repair()
+            except KubernetesError as error:
+                if error.code not in _REFUSED:
+                    raise
+                self._refused(wish, str(error))
+            else:
+                self._refusal = None
         if not self._spread and self._secrets.password is not None:
             access = Access(None, None, self._secrets.context(), NODE_SECONDS)
             wrong = passwords.spread(self._platform.members(), self._secrets, self._older, access)
             self._spread = not wrong
             for line in wrong:
                 _log.info("%s/%s: the password is not told yet: %s", wish.namespace, wish.name, line)
+
+    def _refused(self, wish: Wish, said: str) -> None:
+        """Something that a pod or a service may not have: what runs goes on as it is."""
+        if said != self._refusal:
+            self._post(wish, Happened("Refused", said, warning=True))
+        self._refusal = said
 
     def _save(self, wish: Wish, controller: Controller) -> None:
         if self._clock() - self._saved_at < SAVE_SECONDS:
@@ -167,6 +184,8 @@ class Cluster:
 
     def _tell(self, resource: Mapping[str, Any], wish: Wish, done: Status) -> None:
         assert self._platform is not None
+        if self._refusal is not None and done.phase in (Phase.STEADY, Phase.UPGRADING):
+            done = replace(done, phase=Phase.BLOCKED, reason="Refused", message=self._refusal)
         if self._platform.troubles:
             done = replace(done, message=troubles.told(done.message, self._platform.troubles))
         self.status = done

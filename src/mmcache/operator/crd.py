@@ -172,7 +172,24 @@ def _pods() -> Schema:
         "resources": _open("Of a node's container; by default made from memory."),
         "nodeSelector": _LABELS,
         "tolerations": {"type": "array", "items": _open("As in a pod.")},
-        "affinity": _open("As in a pod; the nodes' distance from each other is added."),
+        "affinity": {
+            "type": "object",
+            "description": "As in a pod; the nodes' distance from each other is added.",
+            "properties": {
+                "nodeAffinity": _open("As in a pod."),
+                "podAffinity": _open("As in a pod."),
+                "podAntiAffinity": {
+                    **_open("As in a pod."),
+                    "properties": {
+                        name: {"type": "array", "items": _open("As in a pod.")}
+                        for name in (
+                            "requiredDuringSchedulingIgnoredDuringExecution",
+                            "preferredDuringSchedulingIgnoredDuringExecution",
+                        )
+                    },
+                },
+            },
+        },
         "topologySpreadConstraints": {"type": "array", "items": _open("As in a pod, without labelSelector.")},
         "priorityClassName": _NAME,
         "serviceAccountName": _NAME,

@@ -70,8 +70,8 @@ BURST = (
               1, 100, above_low=True),
     SpecField("burst.endFactor", "end_factor", "number", "It is over when the rate stays below so many times the "
               "baseline; less than factor.", 1, 100),
-    SpecField("burst.quietSeconds", "quiet_seconds", "number", "…for so long; nor does a shard go sooner after the "
-              "last change.", 0, 86_400),
+    SpecField("burst.quietSeconds", "quiet_seconds", "number", "It is over after so long below endFactor; nor does "
+              "a shard go sooner after the last change.", 0, 86_400),
     SpecField("burst.fewestSamples", "fewest_samples", "integer", "Of the rate, before anything is concluded.",
               1, 3600),
     SpecField("burst.mostShardsAStep", "most_shards_a_step", "integer", "One decision adds at most so many.", 1, 50),

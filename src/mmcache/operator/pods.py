@@ -80,8 +80,8 @@ def hash_of(made: Manifest, conf: str) -> str:
 
 def _apart(wish: Wish, number: int) -> Manifest:
     """Never two of a shard on one machine; of a cluster, as few as can be."""
-    affinity: dict[str, Any] = {key: dict(value) for key, value in wish.pods.affinity.items()}
-    apart = affinity.setdefault("podAntiAffinity", {})
+    affinity: dict[str, Any] = {**wish.pods.affinity}
+    apart = affinity["podAntiAffinity"] = dict(affinity.get("podAntiAffinity") or {})
     of_shard = {"labelSelector": {"matchLabels": selector(wish, number)}, "topologyKey": _HOST}
     of_all = {"labelSelector": {"matchLabels": selector(wish)}, "topologyKey": _HOST}
     wanted = [*apart.get(_PREFERRED, ()), {"weight": 10, "podAffinityTerm": of_all}]

@@ -287,3 +287,41 @@ def test_a_resource_that_is_gone_needs_nothing(steered: list[Steered]) -> None:
     assert world.cluster.turn(never) == STEADY_SECONDS
     assert world.cluster.drain(never)
     assert steered == []
+
+
+def test_what_kubernetes_refuses_is_told_and_stops_nothing_else(steered: list[Steered]) -> None:
+    """Such as a toleration that is none: no schema of ours knows it."""
+    world = World()
+    world.cluster.turn(never)
+    answer = world.server.answer
+
+    def refusing(request: Any) -> Any:
+        if request.method == "PATCH" and "/services/" in request.url.path:
+            return refusal(422, "spec.ports: invalid")
+        return answer(request)
+
+    world.server.answer = refusing  # type: ignore[method-assign]
+    world.again()
+    for _ in range(3):
+        world.now += 61
+        world.cluster.turn(never)
+    assert (world.status["phase"], world.status["reason"]) == ("Blocked", "Refused")
+    assert "spec.ports: invalid" in world.status["message"]
+    assert len(steered[-1].specs) == 3
+    assert [(one["reason"], one["count"]) for one in world.events()] == [("Refused", 1)]
+    world.server.answer = answer  # type: ignore[method-assign]
+    world.cluster._api = world.server.api()
+    world.cluster._platform._api = world.server.api()  # type: ignore[union-attr]
+    world.now += 61
+    world.cluster.turn(never)
+    assert world.status["phase"] == "Steady"
+
+
+def test_a_change_is_tried_at_once(steered: list[Steered]) -> None:
+    world = World()
+    world.cluster.turn(never)
+    before = len(world.server.sent)
+    world.server.objects[AT]["metadata"]["generation"] = 4
+    world.server.objects[AT]["spec"] = {"config": {"io-threads": "2"}}
+    world.cluster.turn(never)
+    assert "io-threads 2" in str([one.get("data") for one in world.server.sent[before:]])

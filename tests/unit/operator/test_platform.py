@@ -194,10 +194,11 @@ def test_many_pods_come_in_pages() -> None:
         (refusal(403, 'pods is forbidden: User "x" cannot list'), "403, pods is forbidden"),
         (refusal(410, "the continue token is too old"), "410, the continue token"),
         (refusal(429, "too many requests"), "429, too many"),
+        (refusal(500, "failed to create typed patch object: .spec: expected list"), "500, failed to create typed"),
         (httpx2.Response(502, text="<html>bad gateway"), "502, <html>"),
         (httpx2.Response(200, text="not json"), "no JSON"),
     ],
-    ids=["forbidden", "gone", "throttled", "proxy", "nonsense"],
+    ids=["forbidden", "gone", "throttled", "untyped", "proxy", "nonsense"],
 )
 def test_refusals_say_what_was_asked_and_why(answer: httpx2.Response, said: str) -> None:
     server = FakeServer()
