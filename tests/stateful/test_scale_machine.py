@@ -97,5 +97,5 @@ class ScaleMachine(RuleBasedStateMachine):
 
 def test_whatever_happens_it_comes_to_rest_as_wanted() -> None:
     run_state_machine_as_test(
-        ScaleMachine, settings=settings(max_examples=10, stateful_step_count=25, deadline=None, derandomize=True)
+        ScaleMachine, settings=settings(max_examples=8, stateful_step_count=25, deadline=None, derandomize=True)
     )
