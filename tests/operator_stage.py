@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,8 @@ def kubernetes(
     pytest.importorskip("lightkube")
     from mmcache.lab.kubernetes import operated
 
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl here")
     try:
         servers = find()
         images = {NEW: binaries.choose("valkey", 9), OLD: binaries.choose("redis", 7)}
