@@ -36,11 +36,11 @@ def assign(step: Assign, present: Present) -> None:
     free = set(step.slots) - view.me.slots
     taken: list[int] = []
     for other in view.others.values():
-        if mine := free & other.slots:
-            if present.named(other.id) is not None and mine & present.seen.nodes[present.named(other.id) or ""].slots:
-                raise ScaleError(f"slot {min(mine)} is served by {present.named(other.id)}")
-            taken += sorted(mine)
-            free -= mine
+        mine, name = free & other.slots, present.named(other.id)
+        if name is not None and mine & present.seen.nodes[name].slots:
+            raise ScaleError(f"slot {min(mine)} is served by {name}")
+        taken += sorted(mine)
+        free -= mine
     if taken:  # its owner is gone, but not forgotten
         node.insist([("CLUSTER", "SETSLOT", slot, "NODE", view.me.id) for slot in taken])
     if free:

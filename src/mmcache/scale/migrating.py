@@ -18,12 +18,12 @@ from mmcache.scale.epochs import await_rank
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.talk import Command, Word
 
-LOAD_BYTES = 4 << 20
+LOAD_BYTES = 1 << 20
 """That the source sends in one go. It serves nobody meanwhile."""
 LOAD_KEYS = 200
 GROUP_SLOTS = 512
 """That are open at a time, if they are empty…"""
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 8 << 20
 """…and if they are not, so many bytes: what has begun is brought to its end before `cancelled` is heard."""
 _ATTEMPTS = 3
 _NODE_TIMEOUT_MS = 15_000
