@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from mmcache.model.errors import ScaleError
-from mmcache.scale.days import Days, short
+from mmcache.scale.days import DAYS, PARTS, Days, short
 from mmcache.scale.spec import BurstSpec
 from mmcache.scale.window import Window
 
@@ -37,6 +37,8 @@ LATEST = 1 / 6
 GAP_SECONDS = 300.0
 """Or five windows, if that is longer: after so long unwatched, the last windows say nothing of now."""
 _PEAKS = 15
+_LARGEST = 1e18
+"""Of numbers that are believed when they were saved."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Load:
 class _State:
     version: int = VERSION
     window_seconds: float = 0.0
+    quiet_seconds: float = 0.0
     at: float | None = None
     samples: int = 0
     recent: Window = field(default_factory=Window)
@@ -84,7 +87,7 @@ class BurstDetector:
 
     def __init__(self, spec: BurstSpec) -> None:
         self.spec = spec
-        self._state = _State(window_seconds=spec.window_seconds)
+        self._state = _State(window_seconds=spec.window_seconds, quiet_seconds=spec.quiet_seconds)
 
     def observe(self, at: float, requests_per_second: float, seconds: float | None = None) -> Load:
         """`at`: Unix seconds, for the time of day. The rate is the mean of the last `seconds`; None: since the last
@@ -102,7 +105,9 @@ class BurstDetector:
         covered = elapsed if seconds is None else min(max(seconds, 0.0), gap)
         state.at = at
         state.samples += 1
-        state.watched_since = at if state.watched_since is None else state.watched_since
+        missed = 0.0 if seconds is None else elapsed - seconds
+        if state.watched_since is None or missed > spec.window_seconds:
+            state.watched_since, state.peaks = at, []  # what was missed may have been the highest
         if covered > 0:
             state.recent.add(at, covered, rate * covered, spec.window_seconds)
             self._remember(at, covered, rate)
@@ -128,8 +133,8 @@ class BurstDetector:
             raise ScaleError(f"what was saved of the load is damaged: {error}") from error
         if state.version != VERSION:
             raise ScaleError(f"what was saved of the load is of version {state.version}, and this is {VERSION}")
-        if not _sound(msgspec.to_builtins(state)):
-            raise ScaleError("what was saved of the load is damaged: a number is not finite, or a list is too long")
+        if not _sound(state):
+            raise ScaleError("what was saved of the load is damaged: a number cannot be, or a list is too long")
         detector = cls(spec)
         detector._state = state
         detector.change(spec)
@@ -140,9 +145,16 @@ class BurstDetector:
     def change(self, spec: BurstSpec) -> None:
         """The user changed it. With another window, the last ones are not comparable; what is usual by day stays."""
         self.spec = spec
-        if self._state.window_seconds != spec.window_seconds:
-            old = self._state
-            self._state = _State(window_seconds=spec.window_seconds, at=old.at, since=old.since, days=old.days)
+        old = self._state
+        if old.window_seconds != spec.window_seconds:
+            self._state = _State(
+                window_seconds=spec.window_seconds, quiet_seconds=spec.quiet_seconds, at=old.at, since=old.since,
+                days=old.days,
+            )  # fmt: skip
+        elif old.quiet_seconds != spec.quiet_seconds:
+            if old.watched_since is not None and old.at is not None:  # peaks go no further back than was asked for
+                old.watched_since = max(old.watched_since, old.at - old.quiet_seconds)
+            old.quiet_seconds = spec.quiet_seconds
 
     def _judged(self, at: float, qps: float, rate: float) -> Load:
         state, spec = self._state, self.spec
@@ -226,9 +238,22 @@ class BurstDetector:
             setattr(state, name, None if value is None else value + seconds)
 
 
-def _sound(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(map(_sound, value.values()))
-    if isinstance(value, list | tuple):
-        return len(value) <= 2 * MEMORY and all(map(_sound, value))
-    return not isinstance(value, float) or isfinite(value)
+def _sound(state: _State) -> bool:
+    """Whether nothing in it is beyond what `observe` leaves there."""
+    days = state.days
+    times = [state.at, state.watched_since, state.since, state.below_since]
+    times += [one[0] for one in (*state.recent.pieces, *state.windows, *state.peaks)]
+    amounts = [state.window_seconds, state.quiet_seconds, state.samples, state.level or 0.0, state.spread]
+    amounts += [*state.open, *days.open]
+    amounts += [one for piece in state.recent.pieces for one in piece[1:]] + days.minutes
+    amounts += [rate for _, rate in (*state.windows, *state.peaks, *days.fresh)]
+    amounts += [rate for rates in days.usual.values() for rate in rates]
+    return (
+        all(abs(time) < _LARGEST for time in times if time is not None)
+        and all(0 <= amount < _LARGEST for amount in amounts)
+        and all(length > 0 for _, length, _ in state.recent.pieces)
+        and {*days.usual, *(part for part, _ in days.fresh), max(0, days.part)} <= set(range(PARTS))
+        and len(state.recent.pieces) <= MEMORY
+        and max(len(state.windows), len(state.peaks), len(days.fresh), len(days.minutes)) <= MEMORY
+        and max(map(len, days.usual.values()), default=0) <= DAYS
+    )

@@ -38,6 +38,10 @@ class Days:
 
     def add(self, at: float, seconds: float, rate: float) -> None:
         """The mean `rate` of `seconds` around `at`."""
+        if seconds > PART_SECONDS:
+            self.add(at - seconds / 4, seconds / 2, rate)
+            self.add(at + seconds / 4, seconds / 2, rate)
+            return
         part = int(at % DAY_SECONDS // PART_SECONDS) % PARTS
         if part != self.part:
             self._close()
@@ -47,9 +51,8 @@ class Days:
             self.open = (seconds, requests)
             return
         self.open = (0.0, 0.0)
-        self.minutes = [*self.minutes, short(requests / seconds)][-_MOST_MINUTES:]
-        if seconds >= PART_SECONDS / 2:  # one long look is all that there is of this part
-            self.minutes *= _MOST_MINUTES
+        many = min(round(seconds / _MINUTE), _MOST_MINUTES)
+        self.minutes = [*self.minutes, *[short(requests / seconds)] * many][-_MOST_MINUTES:]
 
     def _close(self) -> None:
         if len(self.minutes) * _MINUTE >= PART_SECONDS / 2:

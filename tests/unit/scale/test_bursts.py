@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,12 +181,63 @@ def test_a_rate_that_is_none_counts_as_nothing(bad: float) -> None:
 @pytest.mark.parametrize(
     "saved",
     [None, 5, "x", [], {"version": "x"}, {"at": "now"}, {"windows": [[1]]}, {"version": 99}, {"days": {"usual": 7}},
-     {"windows": [[1.0, 2.0]] * 1000}, {"level": "nan"}],
-    ids=range(11),
+     {"windows": [[1.0, 2.0]] * 1000}, {"level": "nan"}, {"level": -1.0}, {"windows": [[1.0, -2.0]]},
+     {"days": {"usual": {"99": [1.0]}}}, {"recent": {"pieces": [[1.0, 0.0, 1.0]]}}],
+    ids=range(15),
 )  # fmt: skip
 def test_damaged_state_is_refused(saved: object) -> None:
     with pytest.raises(ScaleError, match="what was saved of the load"):
         BurstDetector.restored(SPEC, saved, START)
+
+
+def learned() -> str:
+    """What is saved after some hours."""
+    detector = BurstDetector(SPEC)
+    watch(detector, [1200.0] * 360, start=START - 6 * 3600, step=60.0)
+    return json.dumps(detector.saved())
+
+
+LEARNED = learned()
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(data=st.data(), number=st.sampled_from([-1, -0.5, 0, 0.5, 7, 1e9, 1e17, -1e17, 1e300, -(10**30)]))
+def test_state_that_somebody_wrote_ends_nothing(data: st.DataObject, number: float) -> None:
+    saved = json.loads(LEARNED)
+    at: Any = saved
+    while True:
+        place = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[place], dict | list) or not at[place]:
+            break
+        at = at[place]
+    at[place] = number
+    try:
+        other = BurstDetector.restored(SPEC, saved, START)
+    except ScaleError:
+        return
+    loads = watch(other, [100.0] * 40)
+    assert all(load.qps >= 0 for load in loads)
+    BurstDetector.restored(SPEC, json.loads(json.dumps(other.saved(), allow_nan=False)), START)
+
+
+def test_a_longer_quiet_time_is_watched_anew() -> None:
+    detector = BurstDetector(SPEC)
+    assert watch(detector, [50.0] * steps(1))[-1].peak is not None
+    at, longer = START + 3600, BurstSpec(quiet_seconds=1800)
+    for other in (detector, BurstDetector.restored(longer, detector.saved(), at)):
+        other.change(longer)
+        loads = watch(other, [50.0] * steps(1), start=at)
+        assert loads[steps(0.4)].peak is None
+        assert loads[-1].peak == pytest.approx(10.0)
+
+
+def test_the_peak_is_not_known_of_what_was_missed() -> None:
+    detector = BurstDetector(SPEC)
+    watch(detector, [50.0] * steps(1))
+    assert detector.observe(START + 3600 + 55, 1.0, 5.0).peak is not None  # that is no more than a window
+    assert detector.observe(START + 3600 + 255, 1.0, 5.0).peak is None
+    assert detector.observe(START + 3600 + 455, 1.0, 200.0).peak is None
+    assert detector.observe(START + 3600 + 555, 1.0, 100.0).peak == pytest.approx(1.0, abs=0.2)
 
 
 def test_the_peak_is_known_after_the_quiet_time_and_forgets() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmcache.scale.days import LARGEST_CHANGE, PART_SECONDS, Days
+from mmcache.scale.days import LARGEST_CHANGE, PART_SECONDS, PARTS, Days
 from mmcache.scale.window import PIECES, Window
 
 
@@ -55,6 +55,15 @@ def test_days_are_known_late_and_change_is_bounded() -> None:
     assert days.carried(hours, 14 * 3600.0) == pytest.approx([LARGEST_CHANGE, LARGEST_CHANGE, 1.0, 1.0])
     assert days.carried(hours, 8 * 3600.0) == pytest.approx([1.0, 1.0, 1 / LARGEST_CHANGE, 1.0])
     assert days.carried(hours, 23.9 * 3600.0) == [1.0] * 4
+
+
+@pytest.mark.parametrize("window", [10, 60, 90, 119, 121, 300, 600, 900, 1000, 1800, 3600])
+def test_days_are_learned_from_windows_of_any_length(window: int) -> None:
+    days = Days()
+    for number in range(2 * 86_400 // window):
+        days.add((number + 0.5) * window, float(window), 10.0)
+    assert len(days.usual) == PARTS
+    assert days.rate(12.25 * 3600) == pytest.approx(10.0)
 
 
 def test_half_a_part_is_no_part() -> None:
