@@ -35,6 +35,7 @@ class ClusterModel:
         self.nodes: dict[str, ModelNode] = {}
         self.jobs: list[tuple[str, str, int]] = []
         """Migrations of the servers' own: source and target by id, and slots."""
+        self.votes: dict[str, int] = {}
         self.block_bytes = 0
         self.now = 0
         self.started = 0
@@ -240,7 +241,9 @@ class ClusterModel:
         dead = node.known.get(node.primary)
         if dead is None or "fail" not in dead.flags or not node.table.get(node.primary) or self.draw.random() < 0.3:
             return
-        if self.agreed(node):
+        voted = self.votes.get(node.primary, -BAN)  # for one of its replicas, and for no other until that has failed
+        if self.now - voted > 2 * TIMEOUT and self.agreed(node):
+            self.votes[node.primary] = self.now
             node.promoted()
 
     def agreed(self, node: ModelNode) -> bool:

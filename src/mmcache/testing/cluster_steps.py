@@ -159,6 +159,7 @@ class ClusterSteps:
             for slot in some:
                 target.importing.pop(slot, None)
             self._own(target, mask(some))
+            target.newest = max(target.newest, source.newest, source.epoch)  # who does it sees to that
             target.bump()
             yield
             for slot in some:
