@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,24 @@ def secret(stage: Stage, namespace: str, name: str, **texts: str) -> None:
     except ApiError:
         old = stage.api.get(f"{at}/{name}")["data"]
         stage.api.patch(f"{at}/{name}", {"data": {**dict.fromkeys(old), **data}})
+
+
+@contextmanager
+def others(stage: Stage, folder: Path, *words: tuple[str, ...]) -> Iterator[list[operated.Operator]]:
+    """Operators in place of the usual one, started one after the other; the last one is the stage's meanwhile."""
+    usual: operated.Operator = stage.operator
+    usual.stop()
+    try:
+        with ExitStack() as stack:
+            made = []
+            for number, told in enumerate(words):
+                made.append(stack.enter_context(operated.operator(stage.plane, folder / str(number), *told)))
+                assert until(lambda: "serving all namespaces" in made[-1].said()), made[-1].said()
+            stage.operator = made[-1]
+            yield made
+    finally:
+        stage.operator = usual
+        usual.start()
 
 
 def takes(cluster: Deployed, password: str | None) -> bool:
@@ -144,7 +163,7 @@ def test_the_webhook_refuses_what_this_server_has_no_rules_for(stage: Stage, tmp
         str(papers.key),
     )
     kind = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    with operated.operator(stage.plane, tmp_path / "operator", *words):
+    with others(stage, tmp_path / "operator", words):
         stage.api.create(
             kind, webhook.configuration(ca=papers.authority.read_text(), url=f"https://127.0.0.1:{port}", fail=True)
         )
@@ -171,26 +190,19 @@ def test_the_webhook_refuses_what_this_server_has_no_rules_for(stage: Stage, tmp
             good.remove()
         finally:
             stage.api.delete(f"{kind}/mmcache-operator")
-    stage.operator.start()
 
 
 def test_a_second_operator_waits_for_the_lease(stage: Stage, tmp_path: Path) -> None:
-    stage.operator.stop()
-    try:
-        words = ("--lease", operated.HOME)
-        with operated.operator(stage.plane, tmp_path / "one", *words) as one:
-            assert until(lambda: "holds the lease" in one.said())
-            with operated.operator(stage.plane, tmp_path / "two", *words) as two:
-                assert until(lambda: "serving all namespaces" in two.said())
-                made = Deployed(stage, stage.namespace(), "shared")
-                made.create(replicas=0)
-                made.steady(nodes=3)
-                assert "StartShard" in one.said()
-                assert "StartShard" not in two.said()
-                assert one.stop() == 0
-                made.change(minShards=4)
-                made.steady(4, nodes=4)
-                assert "holds the lease" in two.said()
-                made.remove()
-    finally:
-        stage.operator.start()
+    words = ("--lease", operated.HOME)
+    with others(stage, tmp_path / "operators", words, words) as (one, two):
+        assert "holds the lease" in one.said()
+        made = Deployed(stage, stage.namespace(), "shared")
+        made.create(replicas=0)
+        made.steady(nodes=3)
+        assert "StartShard" in one.said()
+        assert "StartShard" not in two.said()
+        assert one.stop() == 0
+        made.change(minShards=4)
+        made.steady(4, nodes=4)
+        assert "holds the lease" in two.said()
+        made.remove()
