@@ -80,7 +80,7 @@ class Cluster:
         if self._platform is not None and controller.seen is not None:
             self._platform.mark(controller.seen, self._now())
         self._tell(resource, wish, done)
-        self._save(wish, controller)
+        self._save(wish, controller, at_once=any(one.reason == "Decided" for one in done.happened))
         if done.phase in _WAITING:
             return STEADY_SECONDS
         if done.progress is not None:
@@ -116,8 +116,7 @@ class Cluster:
     def close(self) -> None:
         """What is usual is saved once more. Raises `KubernetesError`."""
         if self._controller is not None and self._platform is not None:
-            self._saved_at = float("-inf")
-            self._save(self._platform.wish, self._controller)
+            self._save(self._platform.wish, self._controller, at_once=True)
 
     def _controller_for(self, wish: Wish) -> Controller:
         """With what the nodes are talked to now. Raises `ScaleError`."""
@@ -149,7 +148,7 @@ class Cluster:
         """What is beside the pods is as it should be; a new password is everywhere."""
         assert self._platform is not None
         assert self._secrets is not None
-        if self._clock() - self._saved_at >= SAVE_SECONDS or wish.generation != self._generation:
+        if self._passed(self._saved_at, SAVE_SECONDS) or wish.generation != self._generation:
             self._generation = wish.generation
             self._spread = False
             try:
@@ -173,8 +172,13 @@ class Cluster:
             self._post(wish, Happened("Refused", said, warning=True))
         self._refusal = said
 
-    def _save(self, wish: Wish, controller: Controller) -> None:
-        if self._clock() - self._saved_at < SAVE_SECONDS:
+    def _passed(self, since: float, pause: float) -> bool:
+        """A clock that was set back holds nothing up."""
+        return not 0 <= self._clock() - since < pause
+
+    def _save(self, wish: Wish, controller: Controller, at_once: bool) -> None:
+        """at_once: a number of shards was decided on, and whoever goes on is to know it."""
+        if not at_once and not self._passed(self._saved_at, SAVE_SECONDS):
             return
         self._saved_at = self._clock()
         saved = json.dumps(controller.saved(), sort_keys=True)
@@ -194,7 +198,7 @@ class Cluster:
         before = resource.get("status") or {}
         change = status.change(before, status.told(done, wish, before, self._now()))
         pause = TELL_SECONDS if done.progress is None else TELL_BUSY_SECONDS
-        if change and (status.urgent(change, before) or self._clock() - self._told_at >= pause):
+        if change and (status.urgent(change, before) or self._passed(self._told_at, pause)):
             self._write(change)
 
     def _refuse(self, resource: Mapping[str, Any], reason: str, message: str) -> None:

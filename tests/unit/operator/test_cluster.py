@@ -197,6 +197,23 @@ def test_what_is_usual_survives_a_restart(steered: list[Steered]) -> None:
     assert steered[1].was == {"turns": 2}
 
 
+def test_a_decision_is_saved_at_once_and_a_clock_that_is_set_back_holds_nothing_up(steered: list[Steered]) -> None:
+    world = World()
+
+    def turns() -> object:
+        world.now += 1
+        world.cluster.turn(never)
+        return json.loads(world.server.objects[CONFIG_MAPS.path(NS, "shared-load")]["data"]["load.json"])["turns"]
+
+    assert [turns(), turns()] == [1, 1]
+    steered[0].next = made(happened=(Happened("Decided", "from 3 to 5 shards"),))
+    assert turns() == 3
+    steered[0].next = made(qps=77.0)
+    world.now -= 7200
+    assert turns() == 4
+    assert world.status["qps"] == 77.0
+
+
 def test_a_damaged_memory_is_no_end(steered: list[Steered]) -> None:
     world = World()
     world.server.put(CONFIG_MAPS.path(NS, "shared-load"), {"metadata": {}, "data": {"load.json": "{"}})
