@@ -33,8 +33,11 @@ _NAP = 0.05
 _PROBE_SECONDS = 0.1
 _PROBED = 32
 """Keys, of those that had no answer."""
-_TRIES = 20
-"""Of a key in the last look, for what passes."""
+_TRIES = 12
+"""Of a key, before it begins and in the last look, for what passes."""
+_MOST_IN_VAIN = 3
+"""Rounds of writing in a row of which nothing was taken."""
+_PAUSE_SECONDS = 0.25
 
 
 class Lane:
@@ -55,12 +58,23 @@ class Lane:
     # before
 
     def fill(self, tell: Callable[[Filled], None], stop: Event) -> None:
-        """Write each of its keys once."""
-        for some in self._batches(map(int, self._numbers)):
-            if stop.is_set():
-                return
-            refused = [why for why in self._put(some) if why is not None]
-            tell(Filled(len(some), len(refused), str(refused[0]) if refused else ""))
+        """Write each of its keys once; what is refused is tried again, since a load is to begin with all there."""
+        todo = [int(number) for number in self._numbers]
+        vain = 0
+        for turn in range(_TRIES):
+            refused: dict[int, RefuseReason] = {}
+            for some in self._batches(todo):
+                if stop.is_set():
+                    return
+                bad = {number: why for number, why in zip(some, self._put(some), strict=True) if why is not None}
+                refused |= bad
+                tell(Filled(len(some) - len(bad), 0))
+            vain = vain + 1 if len(refused) == len(todo) else 0
+            todo = list(refused)
+            if not todo or vain == _MOST_IN_VAIN or stop.wait(_PAUSE_SECONDS * min(turn + 1, 4)):
+                break
+        if todo:
+            tell(Filled(len(todo), len(todo), str(next(iter(refused.values())))))
 
     # meanwhile
 
@@ -220,7 +234,7 @@ class Lane:
 
     # afterwards
 
-    def check(self, patience: float = 0.25) -> Checked:
+    def check(self) -> Checked:
         """Read all that it has written. What passes (a node that is being replaced) is waited for."""
         checked = Checked()
         todo = self.ledger.written()
@@ -230,7 +244,7 @@ class Lane:
             if not todo:
                 break
             if turn < _TRIES - 1:
-                time.sleep(patience)
+                time.sleep(_PAUSE_SECONDS * min(turn + 1, 4))
         checked.unread = len(todo)
         return checked
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import IO
@@ -34,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 class Worker:
     """Its lanes, and the two pipes."""
 
-    def __init__(self, orders: IO[bytes], told: IO[bytes]) -> None:
+    def __init__(self, orders: FileIO, told: IO[bytes]) -> None:
         self._orders, self._told = orders, told
         self._lock = Lock()
         self._stop, self._go = Event(), SimpleQueue[float | None]()
@@ -114,7 +115,8 @@ def main() -> int:
     """0 = done, 3 = could not be done; the error is on stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        Worker(sys.stdin.buffer, sys.stdout.buffer).run()
+        # Without a buffer: a thread that still waits for one's lock at the end is a fatal error of Python's.
+        Worker(FileIO(sys.stdin.fileno(), closefd=False), sys.stdout.buffer).run()
     except MMCacheError as error:
         print(error, file=sys.stderr)
         return 3
