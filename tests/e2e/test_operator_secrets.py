@@ -90,6 +90,12 @@ def test_a_password_changes_without_a_restart(stage: Stage) -> None:
     stage.until(lambda: takes(made, SECOND), "the new password taken by the newcomer")
     made.steady()
     told = stage.operator.said() + str(made.resource()) + str(stage.api.items("/api/v1/events"))
+    told += str([stage.api.items(f"/apis/apps/v1/namespaces/{made.namespace}/statefulsets"), made.pods(),
+                 stage.api.items(f"/api/v1/namespaces/{made.namespace}/configmaps")])  # fmt: skip
+    for name in made.pods():
+        pid = stage.nodes.pid(made.namespace, name)
+        told += stage.nodes.log(made.namespace, name) + Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        told += Path(f"/proc/{pid}/environ").read_text(errors="replace")
     assert FIRST not in told
     assert SECOND not in told
     made.remove()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import aiohttp
 import httpx2
@@ -96,9 +97,10 @@ def fated(fate: Fate) -> None:
         fate.meets(f"kopf: {kind}", "after")
         return answer
 
-    httpx2.Client.request = requested
-    Wire.send = sent  # type: ignore[method-assign,assignment]
-    aiohttp.ClientSession._request = asked  # type: ignore[method-assign,assignment]
+    for where, name, what in (
+        (httpx2.Client, "request", requested), (Wire, "send", sent), (aiohttp.ClientSession, "_request", asked),
+    ):  # fmt: skip
+        patch.object(where, name, what).start()
 
 
 if __name__ == "__main__":
