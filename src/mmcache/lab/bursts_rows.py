@@ -17,6 +17,7 @@ FEWEST_FOUND = 95.0
 """%."""
 FEWEST_APART = 5
 """Planted bursts a seed that came while no alarm was on, before a share of them is told."""
+HIGHEST = max(FACTORS)
 LATEST = 60.0
 """Seconds: the window."""
 
@@ -123,6 +124,16 @@ def own_rows(stream: str, found: Founds) -> list[Row]:
         Row.of(f"{stream}/own/{name}", f"{words}, {WORDS[name]}", "%", "higher",
                100 * sum(run.own_found for run in runs) / many)
         for name, runs in found.items() if many
+    ]  # fmt: skip
+
+
+def lack_rows(stream: str, lacks: Sequence[Mapping[str, tuple[float, float]]]) -> list[Row]:
+    """Of planted bursts of `HIGHEST` times: what came above what the shards could carry, by seed."""
+    words = f"of the requests in planted bursts of ×{HIGHEST} came above what could be carried"
+    return [
+        Row.of(f"{stream}/refused-x{HIGHEST}/{name}", f"{words}, {WAYS[name]}", "%", "lower",
+               [100 * one[name][0] / one[name][1] for one in lacks])
+        for name in lacks[0]
     ]  # fmt: skip
 
 

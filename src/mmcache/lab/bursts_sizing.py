@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Protocol
 
 import numpy as np
 
-from mmcache.lab.bursts_rules import WINDOW, Plain
+from mmcache.lab.bursts_rules import OURS, WINDOW, Plain, Rule
 from mmcache.lab.bursts_runs import STEP
+from mmcache.lab.bursts_truth import Burst
 from mmcache.lab.traces.trace import Floats
 from mmcache.scale.bursts import BurstDetector
 from mmcache.scale.sizing import wanted
@@ -35,9 +36,10 @@ class Decides(Protocol):
 
 
 class Ours:
-    """The product's own detector and sizing."""
+    """The product's own detector and sizing; or its sizing alone, and another who says when there is a burst."""
 
-    def __init__(self, carries: float) -> None:
+    def __init__(self, carries: float, told: Rule | None = None) -> None:
+        self._told = told
         self._spec = ClusterSpec(FEWEST, MOST, qps_threshold=FILLED * carries / 1000)
         self._detector = BurstDetector(self._spec.burst)
         self._wanted, self._changed = FEWEST, 0.0
@@ -45,10 +47,20 @@ class Ours:
     def decide(self, at: float, rate: float, served: int) -> int:
         """See `Decides`."""
         load = self._detector.observe(at, rate)
+        if self._told is not None:
+            load = replace(load, burst=self._told.observe(at, rate))
         shards = wanted(self._spec, load, self._wanted, self._changed, at, served).shards
         if shards != self._wanted:
             self._wanted, self._changed = shards, at
         return shards
+
+
+class Never:
+    """Nothing is a burst."""
+
+    def observe(self, at: float, rate: float) -> bool:
+        """See `Rule`."""
+        return False
 
 
 class Rated:
@@ -131,7 +143,9 @@ class Cost:
 def ways(carries: float, counts: Floats) -> Mapping[str, Callable[[], Decides]]:
     """By name, ours first. carries: requests a second that one shard can carry."""
     return {
-        "ours": lambda: Ours(carries),
+        OURS: lambda: Ours(carries),
+        "untold": lambda: Ours(carries, Never()),
+        "plain": lambda: Ours(carries, Plain(STEP)),
         "literal": Literal,
         "rate": lambda: Rated(carries),
         "hpa": lambda: Rated(carries, 300.0, 15.0, 0.1),
@@ -143,7 +157,9 @@ def ways(carries: float, counts: Floats) -> Mapping[str, Callable[[], Decides]]:
 
 
 WORDS = {
-    "ours": "ours",
+    OURS: "ours",
+    "untold": "ours, told of no burst",
+    "plain": "ours, told of bursts by 60 s > 1.5 × the last hour",
     "literal": "± 1 by 60 s > 1.5 × the last hour",
     "rate": "by the rate of 60 s alone",
     "hpa": "HorizontalPodAutoscaler's rule",
@@ -152,6 +168,27 @@ WORDS = {
     "most": f"always {MOST}",
     "foreseen": "who knows the next 5 minutes",
 }
+
+
+TELLING = (OURS, "untold", "plain", "most")
+"""Of `ways`: what it is worth to be told of bursts, and the bound."""
+
+
+def lacking(counts: Floats, carries: float, burst: Burst) -> Mapping[str, tuple[float, float]]:
+    """By `TELLING`: (requests above what the shards can carry, all requests) within a burst."""
+    first, last = int(burst.start / STEP), int(burst.end / STEP)
+    chosen = ways(carries, counts)
+    found = {}
+    for name in TELLING:
+        served = cost(chosen[name](), counts, carries, 0.0).served[first:last]
+        asked = _asked(counts)[first:last]
+        found[name] = float(np.maximum(0.0, asked - served * carries).sum()), float(asked.sum())
+    return found
+
+
+def _asked(counts: Floats) -> Floats:
+    """A second, as the mean of ten."""
+    return np.convolve(counts / STEP, [0.5, 0.5], "same")
 
 
 def cost(way: Decides, counts: Floats, carries: float, since: float) -> Cost:
@@ -173,7 +210,7 @@ def cost(way: Decides, counts: Floats, carries: float, since: float) -> Cost:
         line[place] = served
         paid[place] = served + (goal > served)  # the one that comes is paid for
     first = int(since / STEP)
-    asked = np.convolve(counts / STEP, [0.5, 0.5], "same")[first:]
+    asked = _asked(counts)[first:]
     above = np.maximum(0.0, asked - line[first:] * carries)
     days = (len(counts) - first) * STEP / 86_400
     return Cost(

@@ -83,6 +83,7 @@ def test_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["most"].over < 0.1  # they come one by one
     assert found["foreseen"].over == 0
     assert found["ours"].over < found["fewest"].over
+    assert found["ours"].over <= found["untold"].over
     assert found["ours"].shard_hours_a_day < found["most"].shard_hours_a_day
     assert {line for one in found.values() for line in one.served.tolist()} <= set(range(FEWEST, MOST + 1))
     monkeypatch.setattr(bursts_sizing, "COMES_SECONDS", 5.0)
@@ -134,13 +135,20 @@ def test_damaged_traces_are_refused(tmp_path: Path, text: str) -> None:
             read()
 
 
+@pytest.mark.slow
 def test_the_table_runs_on_small_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     monkeypatch.setenv("MMCACHE_TRACES", str(tmp_path))
     table = BurstsTable()
     result = table.run(True, (0,), silent)
     ids = {row.id for row in result.rows}
-    assert {"azure-code/found/ours", "servegen/false/plain", "sized/over/hpa", "servegen/false-first-day/ours"} <= ids
+    assert {
+        "azure-code/found/ours",
+        "servegen/false/plain",
+        "sized/over/hpa",
+        "azure-code/refused-x5/untold",
+        "servegen/false-first-day/ours",
+    } <= ids
     assert all(row.ours is not None for row in result.rows)
 
 
