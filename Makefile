@@ -7,7 +7,7 @@ BUILT  := pyproject.toml setup.py constraints.txt $(wildcard src/mmcache/*/*.c)
 
 VLLM   := .venv-vllm
 
-.PHONY: help setup demo demo-cluster test test-all vllm-venv test-vllm lint types imports examples lab-assets bench docs clean
+.PHONY: help setup demo demo-cluster test test-all vllm-venv test-vllm kubernetes lint types imports examples lab-assets bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,7 +61,11 @@ docs: $(VENV)/.test-ready  ## the API reference, into build/docs
 test: lint types imports docs  ## everything that is quick: under 15 minutes on 2 cores
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real models, every lab table
+kubernetes: $(VENV)/.test-ready  ## a Kubernetes API server for the operator's tests, from Debian's source: once, as root, 10 minutes
+	$(BIN)/python -m mmcache.lab.kubernetes
+
+test-all: $(VENV)/.test-ready  ## adds what is slow or heavy: kill loops, real models, every lab table, Kubernetes
+	$(BIN)/python -m mmcache.lab.kubernetes || echo "no Kubernetes here: tests of the operator on it are skipped" >&2
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 $(VLLM)/.ready: requirements/vllm.txt requirements/vllm-peers.txt
