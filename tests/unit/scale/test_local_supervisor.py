@@ -14,7 +14,7 @@ from mmcache.model.errors import ScaleError
 from mmcache.scale.local import Handle
 from mmcache.scale.local.files import Files, Told, Wanted, write
 from mmcache.scale.local.locks import taken
-from mmcache.scale.local.supervisor import Supervisor, supervise
+from mmcache.scale.local.supervisor import TURN_SECONDS, Supervisor, supervise
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Status
 
@@ -115,6 +115,43 @@ def test_a_damaged_spec_leaves_what_was_wanted(files: Files, turns: Turns, runni
     assert [event.reason for event in files.last_events(9)].count("SpecIgnored") == 1
     write(files.spec, Wanted(ClusterSpec(), 3))
     until(lambda: told(files).generation == 3 and not told(files).trouble, "it reads it again")
+
+
+def test_nothing_that_tending_meets_ends_it(
+    files: Files, turns: Turns, running: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OverflowError(f"a number that nobody has; {files.password}")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(running.platform, "tend", fails)
+        until(lambda: "OverflowError" in told(files).trouble, "it is told")
+    assert files.password not in files.status.read_text() + files.events.read_text()
+    until(lambda: not told(files).trouble, "it goes on")
+
+
+def test_it_does_not_run_on_without_turns(files: Files, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor(files.folder, turns)
+
+    monkeypatch.setattr(supervisor, "_turn_on", lambda: None)
+    with pytest.raises(ScaleError, match="no more turns"):
+        supervisor.run()
+
+
+def test_a_turn_that_changes_nothing_is_not_hurried(files: Files, turns: Turns) -> None:
+    supervisor = Supervisor(files.folder, turns)
+    pauses = []
+    for step in range(30):
+        turns.do = lambda cancelled: replace(STATUS, phase=Phase.CREATING, message="starts")
+        if step == 20:
+            turns.do = lambda cancelled: replace(STATUS, phase=Phase.CREATING, message="meets")
+        supervisor._turn(supervisor._wanted)
+        pauses.append(supervisor._pause)
+    assert pauses[0] == pauses[20] == min(pauses)
+    assert pauses[19] == TURN_SECONDS
+    turns.do = lambda cancelled: STATUS
+    supervisor._turn(supervisor._wanted)
+    assert supervisor._pause == TURN_SECONDS
 
 
 def test_what_happened_is_told_once(files: Files, turns: Turns, running: Supervisor) -> None:

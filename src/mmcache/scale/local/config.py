@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mmcache.scale.binaries import Binary
 from mmcache.scale.local.ports import HOST
 
@@ -14,13 +12,12 @@ _LEAST_BACKLOG, _MOST_BACKLOG = 1 << 20, 256 << 20
 _LEAST_BUFFER = 256 << 20
 
 
-def config(folder: Path, binary: Binary, port: int, memory_bytes: int, password: str, node_timeout_ms: int) -> str:
-    """The text of `server.conf`."""
+def config(binary: Binary, port: int, memory_bytes: int, password: str, node_timeout_ms: int) -> str:
+    """The text of `server.conf`, for a server that is started in the folder where it is to work."""
     buffer = max(_LEAST_BUFFER, memory_bytes // 2)
     lines = [
         f"bind {HOST}",
         f"port {port}",
-        f'dir "{_quoted(str(folder))}"',
         "daemonize no",
         f'requirepass "{_quoted(password)}"',
         f'masterauth "{_quoted(password)}"',

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from mmcache.model.errors import ScaleError
 from mmcache.scale.local.locks import held_by_us
+from mmcache.scale.local.ports import LAST
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Status
 
 EVENT_BYTES = 128 << 10
 """Of the log of events; then its older half goes."""
 _T = TypeVar("_T")
+Port = Annotated[int, msgspec.Meta(ge=1, le=LAST)]
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class Wanted(msgspec.Struct, frozen=True):
     spec: ClusterSpec
     generation: int = 1
     """One more with every change."""
-    first_port: int = 7001
+    first_port: Port = 7001
     """Members listen on the first free ones from here on."""
 
 
@@ -59,7 +62,7 @@ class MemberFile(msgspec.Struct, frozen=True):
 
     shard: int
     place: int
-    port: int
+    port: Port
     boot: str = ""
     """Of the machine, when it was started last."""
     path: str = ""
@@ -90,21 +93,59 @@ class Files:
 
     def make(self) -> None:
         """The folder, and the password of the cluster. Raises `OSError`, `ScaleError` where it is another's."""
-        self.members.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.folder, self.members):
-            if folder.stat().st_uid != os.geteuid():
-                raise ScaleError(f"{folder} belongs to another user: give --folder one of your own")
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.require_owner(folder)
             folder.chmod(0o700)
         if not self.password_file.exists():
             write(self.password_file, secrets.token_urlsafe(24).encode(), durable=True)
+
+    def require_owner(self, folder: Path) -> None:
+        """Raises `ScaleError` where a folder is another user's, root's too."""
+        if folder.stat().st_uid != os.geteuid():
+            raise ScaleError(f"{folder} belongs to another user: give --folder one of your own")
 
     @property
     def password(self) -> str:
         """That servers ask for. Raises `ScaleError` where there is none."""
         try:
-            return self.password_file.read_text(encoding="ascii").strip()
+            found = self.password_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ScaleError(f"cannot read the cluster's password: {error}") from error
+        if not found:
+            raise ScaleError(f"{self.password_file} is empty, and servers without a password are everybody's")
+        return found
+
+    @property
+    def is_clusters(self) -> bool:
+        """Whether the folder is a cluster's. One that only has names in it as ours have is not to be emptied."""
+        try:
+            self.wanted()
+        except ScaleError:
+            return self.spec.exists() and self.command_lock.exists()
+        return True
+
+    def strangers(self) -> list[str]:
+        """What a folder has in it that is no beginning of a cluster's."""
+        begun = {self.password_file.name, self.command_lock.name, self.members.name}
+        found = [path.name for path in self.folder.iterdir() if path.name not in begun and not self._is_draft(path)]
+        if self.members.is_dir():
+            found += [f"{self.members.name}/{path.name}" for path in self.members.iterdir()]
+        return sorted(found)
+
+    def remove(self) -> None:
+        """All that is of the cluster, its members' folders excepted; what shows that it is one goes last."""
+        ours = (self.status, self.saved, self.events, self.log, self.password_file, self.supervisor_lock)
+        for path in (*ours, *filter(self._is_draft, self.folder.iterdir()), self.spec, self.command_lock):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # there are other things in it, or somebody begins anew
+            self.folder.rmdir()
+
+    def _is_draft(self, path: Path) -> bool:
+        """Whether it was left by one of us who was killed while he wrote."""
+        names = {one.name for one in vars(self).values()}
+        match = re.fullmatch(r"\.(.+)\.\d+", path.name)
+        return match is not None and match[1] in names
 
     @contextmanager
     def commanded(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from mmcache.model.errors import ScaleError
 from mmcache.scale.access import Access
@@ -158,19 +159,13 @@ class Handle:
     def down(self) -> None:
         """The cluster is ended, and all that it has is gone. Raises `ScaleError`."""
         processes.require_proc()
-        if not (self.exists or self.files.members.is_dir()):
+        if not self.files.is_clusters:
             raise ScaleError(f"there is no cluster in {self.files.folder}")
+        self.files.require_owner(self.files.folder)
         with self.files.commanded():
             self._end_supervisor()
             LocalPlatform(self.files.folder).end_all()
-            files = self.files
-            for path in (files.status, files.saved, files.events, files.log, files.password_file,
-                         files.supervisor_lock, files.spec, files.command_lock):  # fmt: skip
-                path.unlink(missing_ok=True)
-            for left in files.folder.glob(".*.json.*"):  # drafts of who was killed
-                left.unlink(missing_ok=True)
-            if files.folder.is_dir() and not any(files.folder.iterdir()):
-                files.folder.rmdir()
+            self.files.remove()
 
     # its parts
 
@@ -179,10 +174,10 @@ class Handle:
         folder = self.files.folder
         if folder.exists() and not folder.is_dir():
             raise ScaleError(f"{folder} is no folder")
-        if folder.is_dir() and not self.exists:
-            known = {path.name for path in vars(self.files).values() if path != folder}
-            if strangers := [entry.name for entry in folder.iterdir() if entry.name not in known]:
-                raise ScaleError(f"{folder} has other things in it ({strangers[0]}…): give an empty or a new --folder")
+        if any(category(each) in ("Cc", "Cs") for each in str(folder)):  # a newline, bytes that are no UTF-8
+            raise ScaleError(f"{str(folder)!a} has characters in it that cannot be shown: give another --folder")
+        if folder.is_dir() and not self.files.is_clusters and (strangers := self.files.strangers()):
+            raise ScaleError(f"{folder} has other things in it ({strangers[0]}…): give an empty or a new --folder")
 
     def _write(self, old: Wanted | None, spec: ClusterSpec, first_port: int | None) -> Wanted:
         port = first_port if first_port is not None else (old.first_port if old else FIRST_PORT)
@@ -200,7 +195,7 @@ class Handle:
         log = os.open(self.files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mmcache.scale.local", str(self.files.folder)], cwd=self.files.folder,
+                [sys.executable, "-P", "-m", "mmcache.scale.local", str(self.files.folder)],  # where PYTHONPATH holds
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -210,6 +205,8 @@ class Handle:
         end = time.monotonic() + _START_SECONDS
         while self.supervisor != process.pid or self.files.told() is None:
             if process.poll() is not None:
+                if self.supervisor is not None:  # another was quicker
+                    return
                 raise ScaleError(f"the supervisor did not start: {self._last_words()}")
             if time.monotonic() > end:
                 raise ScaleError(f"the supervisor is not ready after {_START_SECONDS:g} s; see {self.files.log}")

@@ -11,11 +11,15 @@ from pathlib import Path
 
 from mmcache.model.errors import ScaleError
 
+_POLL_SECONDS = 0.02
 
-def taken(path: Path) -> int | None:
+
+def taken(path: Path, patience: float = 0.0) -> int | None:
     """A descriptor that holds the lock until it, and all copies in children, are closed; None: another holds it.
 
-    The file says who took it. Raises `OSError`."""
+    The file says who took it. patience: seconds to try; who only looks whether it is held (`is_held`) is in the way,
+    for a moment. Raises `OSError`."""
+    end = time.monotonic() + patience
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -26,6 +30,9 @@ def taken(path: Path) -> int | None:
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
+            if time.monotonic() < end:
+                time.sleep(_POLL_SECONDS)
+                continue
             return None
         except BaseException:
             os.close(descriptor)
@@ -51,13 +58,9 @@ def is_held(path: Path) -> bool:
 @contextmanager
 def held_by_us(path: Path, patience: float, whose: str) -> Iterator[None]:
     """Hold it meanwhile. Raises `ScaleError` when another holds it for longer than `patience` seconds."""
-    end = time.monotonic() + patience
-    while (descriptor := taken(path)) is None:
-        if time.monotonic() > end:
-            raise ScaleError(
-                f"{whose} is at work in {path.parent} for {patience:g} s already: try again when it is done"
-            )
-        time.sleep(0.05)
+    descriptor = taken(path, patience)
+    if descriptor is None:
+        raise ScaleError(f"{whose} is at work in {path.parent} for {patience:g} s already: try again when it is done")
     try:
         yield
     finally:

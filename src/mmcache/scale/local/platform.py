@@ -127,6 +127,8 @@ class LocalPlatform:
             for name in self._seen.keys() - set(names):  # somebody has removed its folder
                 self._signal(name, signal.SIGKILL)
                 del self._seen[name]
+            for name in self.troubles.keys() - set(names):
+                del self.troubles[name]
             alive = {name for name in names if self._alive(name)}
             if alive - self._seen.keys():  # they were started by another, before us
                 for name, pids in processes.below(self.files.members, self._programs()).items():
@@ -147,7 +149,9 @@ class LocalPlatform:
             end = time.monotonic() + patience
             began = self._monotonic()
             for name in self._everything():
-                self._end(name, leaving=True)
+                with suppress(OSError):  # the disk may be full
+                    self._note(name, leaving=True)
+                self._tell_to_end(name)
                 if not (self.files.members / name).exists():
                     self._signal(name, signal.SIGKILL)
             while left := [name for name in self._everything() if self._alive(name)]:
@@ -159,7 +163,10 @@ class LocalPlatform:
                 self._children = [pid for pid in self._children if not processes.reaped(pid)]
                 time.sleep(0.02)
             self._seen.clear()
-            shutil.rmtree(self.files.members, ignore_errors=True)
+            for name in self.files.member_names():
+                shutil.rmtree(self.files.members / name, ignore_errors=True)
+            with suppress(OSError):  # somebody has put other things there
+                self.files.members.rmdir()
 
     def pids(self) -> dict[str, int]:
         """Of the servers that run, by member."""
@@ -205,7 +212,7 @@ class LocalPlatform:
             for old in ("nodes.conf", "dump.rdb"):
                 (folder / old).unlink(missing_ok=True)
             memory = self._spec.memory_bytes
-            text = config(folder, binary, file.port, memory, self.files.password, self._node_timeout_ms)
+            text = config(binary, file.port, memory, self.files.password, self._node_timeout_ms)
             write(folder / "server.conf", text.encode())
             fresh = msgspec.structs.replace(
                 file, boot=processes.boot(), path=str(binary.path), server=str(binary), memory_bytes=memory,
@@ -223,11 +230,17 @@ class LocalPlatform:
 
     def _end(self, name: str, *, leaving: bool = False, replacing: bool = False) -> None:
         """It is told to end, and what is to become of it is written down first."""
+        self._note(name, leaving=leaving, replacing=replacing)
+        self._tell_to_end(name)
+
+    def _note(self, name: str, *, leaving: bool = False, replacing: bool = False) -> None:
         file = self.files.member(name)
         if file is not None and (file.leaving, file.replacing) != (leaving, replacing):
             fresh = msgspec.structs.replace(file, leaving=leaving, replacing=replacing)
             write(self.files.members / name / "member.json", fresh)
             self._since.pop(name, None)
+
+    def _tell_to_end(self, name: str) -> None:
         self._since.setdefault(name, self._monotonic())
         self._signal(name, signal.SIGTERM)
         self._signal(name, signal.SIGCONT)  # a paused one hears nothing else

@@ -31,7 +31,8 @@ TEND_SECONDS = 0.2
 TURN_SECONDS = 1.0
 """Between two turns while there is nothing to do…"""
 _HURRY_SECONDS = 0.05
-"""…and while there is."""
+"""…and while there is; longer and longer as long as nothing comes of it."""
+_LOCK_SECONDS = 1.0
 _SAVE_SECONDS = 10.0
 _END_SECONDS = 15.0
 """For the step that is being done when we are to end; then it is left as it is, to be done again."""
@@ -69,27 +70,31 @@ class Supervisor:
         self._wanted = self.files.wanted()
         self._password = self.files.password
         self._turns = turns or Controller(self.platform, Access(self._password), self.files.baseline())
+        self._to_end = False
         self._over, self._wake, self._changed = threading.Event(), threading.Event(), threading.Event()
         self._trouble, self._damage = "", ""
         self._told_of: set[str] = set()
         self._status: Status | None = None
+        self._pause = TURN_SECONDS
         self._last: Happened | None = None
         self._saying = threading.Lock()
         self._generation = 0
         self._saved_at = time.monotonic()
 
     def stop(self) -> None:
-        """End soon; safe in a signal handler."""
-        self._over.set()
-        self._wake.set()
+        """End soon. Safe in a signal handler: no lock is taken, which the interrupted thread might hold."""
+        self._to_end = True
 
     def run(self) -> None:
-        """Until `stop`, or until the folder is gone."""
+        """Until `stop`, or until the folder is gone. Raises `ScaleError` where no turns can be made any more."""
         self._tell()
         turning = threading.Thread(target=self._turn_on, name="mmcache-cluster", daemon=True)
         turning.start()
         try:
-            while not self._over.wait(TEND_SECONDS):
+            while not self._to_end:
+                turning.join(TEND_SECONDS)
+                if not turning.is_alive():
+                    raise ScaleError("no more turns are made: the log says why")
                 if not self._still_ours() or not self.files.folder.is_dir():
                     if not self.files.spec.exists():
                         _log.warning("%s is gone: its servers are ended", self.files.folder)
@@ -98,7 +103,8 @@ class Supervisor:
                 self._hear()
                 self._tend()
         finally:
-            self.stop()
+            self._over.set()
+            self._wake.set()
             turning.join(_END_SECONDS)
             if self._still_ours() and self.files.folder.is_dir():
                 self._save()
@@ -125,8 +131,8 @@ class Supervisor:
         try:
             self.platform.tend()
             troubles = [f"{name}: {words}" for name, words in sorted(self.platform.troubles.items())]
-        except OSError as error:  # no descriptor, no memory: it may be better the next time
-            troubles = [str(error)]
+        except Exception as error:  # noqa: BLE001 - no memory, a file that makes no sense: the others need us
+            troubles = [f"{type(error).__name__}: {error}"]
         for trouble in set(troubles) - self._told_of:
             self._say(Happened("MemberTrouble", trouble, warning=True))
         self._told_of = set(troubles)
@@ -140,13 +146,13 @@ class Supervisor:
             self._tell()
             if time.monotonic() - self._saved_at > _SAVE_SECONDS:
                 self._save()
-            busy = self._status is not None and self._status.phase in _BUSY and not self._trouble
-            self._wake.wait(_HURRY_SECONDS if busy else TURN_SECONDS)
+            self._wake.wait(self._pause)
             if not self._over.is_set():
                 self._wake.clear()
 
     def _turn(self, wanted: Wanted) -> None:
         self.platform.want(wanted.spec, wanted.first_port)
+        self._pause, before = TURN_SECONDS, self._pause
         try:
             status = self._turns.turn(wanted.spec, time.time(), lambda: self._over.is_set() or self._changed.is_set())
         except Exception as error:  # noqa: BLE001 - whatever one turn meets, the next may do better; the cluster needs us
@@ -154,6 +160,12 @@ class Supervisor:
             _log.error("a turn failed: %s", self._trouble, exc_info=not isinstance(error, MMCacheError | OSError))
             self._say(Happened("TurnFailed", self._trouble, warning=True))
             return
+        if status.phase in _BUSY:
+            last = self._status
+            same = last is not None and (last.phase, last.message, last.progress) == (
+                status.phase, status.message, status.progress,
+            )  # fmt: skip
+            self._pause = min(1.5 * before, TURN_SECONDS) if same else _HURRY_SECONDS
         self._trouble, self._status = "", status
         self._generation = wanted.generation
         for happened in status.happened:
@@ -203,8 +215,9 @@ def supervise(folder: Path, ready: Callable[[], None] = lambda: None) -> bool:
 
     Only in a main thread. Raises `ScaleError`.
     """
+    _open_standard()
     files = Files(folder.resolve())
-    held = taken(files.supervisor_lock)
+    held = taken(files.supervisor_lock, _LOCK_SECONDS)
     if held is None:
         return False
     try:
@@ -224,10 +237,18 @@ def supervise(folder: Path, ready: Callable[[], None] = lambda: None) -> bool:
     return True
 
 
+def _open_standard() -> None:
+    """None of 0, 1 and 2 is closed: a lock that got such a number would not reach the server that is to hold it."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def main(folder: str) -> int:
     """In a process of its own: see `supervise`."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
+        os.chdir(folder)  # to keep no other in use
         supervise(Path(folder))
     except (MMCacheError, OSError) as error:
         _log.error("%s", error)

@@ -19,10 +19,10 @@ def find(version: str) -> Binary:
 
     Raises `ScaleError`, which says what is there, or what to install."""
     if "/" in version:
-        path = Path(version).expanduser()
         try:
+            path = Path(version).expanduser()
             found = _asked(path, path.stat().st_mtime_ns)
-        except OSError:
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: of a user that there is not
             found = None
         if found is None:
             raise ScaleError(f"{version} is no Valkey or Redis server that runs here")
