@@ -19,7 +19,7 @@ _FIGURES: tuple[tuple[str, str, _Figure], ...] = (
     ("ready_nodes", "Members that answer.", lambda one: one.ready_nodes),
     ("requests_per_second", "Over the burst's window.", lambda one: one.qps),
     ("baseline_requests_per_second", "What is usual now.", lambda one: one.baseline_qps),
-    ("hit_ratio", "Of reads at the nodes.", lambda one: one.hit_ratio),
+    ("hit_ratio", "Of lookups at the nodes, those of puts too.", lambda one: one.hit_ratio),
     ("keys", "Of all primaries.", lambda one: one.keys),
     ("used_bytes", "Of all primaries.", lambda one: one.used_bytes),
     ("max_bytes", "Of all primaries.", lambda one: one.max_bytes),

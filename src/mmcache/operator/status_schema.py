@@ -34,7 +34,7 @@ def status() -> dict[str, Any]:
             "readyNodes": whole,
             "qps": {**number, "description": "Requests a second over the burst's window."},
             "baselineQps": {**number, "description": "What is usual at this time of the day."},
-            "hitRatio": {**number, "description": "Of reads at the nodes."},
+            "hitRatio": {**number, "description": "Of lookups at the nodes, those of puts too."},
             "keys": whole,
             "usedBytes": whole,
             "maxBytes": whole,

@@ -21,7 +21,7 @@ class BurstSpec:
     factor: float = 1.5
     """A burst: the rate is above so many times the baseline."""
     end_factor: float = 1.2
-    """It is over when the rate has stayed below so many times the baseline…"""
+    """It is over when the rate has stayed below so many times the baseline (more, where noise is wide)…"""
     quiet_seconds: float = 300.0
     """…for so long; no shard goes sooner after the last change either (cool-down)."""
     fewest_samples: int = 10
@@ -39,7 +39,7 @@ class ClusterSpec:
     replicas: int = 1
     """Of each primary."""
     qps_threshold: float = 20.0
-    """Thousands of requests a second that one shard is to carry."""
+    """Thousands of requests a second that one shard is to carry; a put counts as two or more (`NodeSeen.requests`)."""
     memory_bytes: int = 256 << 20
     """That one node may use (`maxmemory`)."""
     version: str = ""

@@ -79,11 +79,11 @@ class Status:
     nodes: int
     ready_nodes: int
     qps: float
-    """Requests a second over the burst's window."""
+    """Requests a second over the burst's window, as `NodeSeen.requests` counts them."""
     baseline_qps: float | None
     """None: too little was seen."""
     hit_ratio: float | None
-    """Of reads at the nodes over the window; None without reads."""
+    """Of lookups at the nodes over the window, also those of puts (see `NodeSeen.requests`); None without any."""
     keys: int
     used_bytes: int
     max_bytes: int

@@ -56,6 +56,14 @@ def test_a_node_that_did_not_answer_meanwhile_is_no_burst() -> None:
     assert rates((0, full), (20, later), (30, back)) == [None, None, 20]
 
 
+def test_a_replica_that_takes_over_brings_its_own_counters() -> None:
+    first = {"a": node("a", 10**6), "b": node("b", 500, primary="a", slots=frozenset())}
+    gone = {"b": node("b", 520, primary="a", slots=frozenset())}
+    then = {"b": node("b", 620)}
+    again = {"b": node("b", 720), "a": node("c", 3, primary="b", slots=frozenset())}
+    assert rates((0, first), (10, gone), (20, then), (30, again)) == [None, None, 10, 10]
+
+
 def test_a_clock_that_is_set_back_begins_anew() -> None:
     looks = [(100, {"a": node("a", 0)}), (50, {"a": node("a", 10)}), (60, {"a": node("a", 30)})]
     assert rates(*looks) == [None, None, 2]
