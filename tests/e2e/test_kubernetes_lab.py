@@ -66,7 +66,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlane
             plane.apply(
                 {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"word": SECRET}}
             )
-            until(lambda: ready(plane) == 3, "ready")
+            try:
+                until(lambda: ready(plane) == 3, "ready")
+            except AssertionError as error:
+                found = [pod["status"] for pod in pods(plane, "db-").values()]
+                raise AssertionError(f"{error}: {found} {nodes.errors} {nodes.log('default', 'db-0')}") from error
             yield plane, nodes
             assert not nodes.errors
     except AssetError as error:

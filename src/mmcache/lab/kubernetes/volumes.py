@@ -33,7 +33,7 @@ class Files:
         self._namespace = pod["metadata"]["namespace"]
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
-        self._made: dict[str, Path] = {}
+        self._made: set[str] = set()
 
     def words(self, container: Json) -> Words:
         """How the words of this container are read. Makes the volumes that it mounts."""
@@ -74,7 +74,7 @@ class Files:
         name = volume.get("name")
         if name is None or name in self._made:
             return
-        where = self._made[name] = self._folder / "volumes" / name
+        where = self._folder / "volumes" / name
         where.mkdir(parents=True, exist_ok=True, mode=0o700)
         for part in [volume, *(volume.get("projected") or {}).get("sources", ())]:
             if "configMap" in part:
@@ -88,6 +88,7 @@ class Files:
                     _write(where / key, value)
             for item in (part.get("downwardAPI") or {}).get("items", ()):
                 _write(where / item["path"], (self._value(item, {}) or "").encode())
+        self._made.add(name)  # not before: what was missing may be there at the next try
 
     def _chosen(self, plural: str, told: Json, name: str | None) -> Mapping[str, bytes]:
         data = self._data(plural, {"name": name, "optional": told.get("optional")})
