@@ -6,6 +6,7 @@ lightkube finds the server, trusts it and says who we are (service account, kube
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ _WAIT_SECONDS = 10.0
 _UNTYPED = ("failed to create typed patch object", "failed to convert new object")
 """What a server says with code 500 of an apply that has a word where a number belongs: it is our fault, not its own."""
 
+_NAMED = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -34,7 +37,10 @@ class Resource:
     plural: str
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Of one, or of all in a namespace, or of all."""
+        """Of one, or of all in a namespace, or of all. Raises `KubernetesError`: `..` would lead elsewhere."""
+        for part in (namespace, name):
+            if part and not _NAMED.fullmatch(part):
+                raise KubernetesError(f"{part!r:.80} is no name of an object in Kubernetes", code=422)
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if namespace else ""
         return "/".join(part for part in (root + within, self.plural, name, subresource) if part)

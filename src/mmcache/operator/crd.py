@@ -17,7 +17,12 @@ DRAIN_SECONDS = 300
 DIRECTIVE = r"^[a-z][a-z0-9-]{0,63}$"
 
 Schema = dict[str, Any]
-_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 253}
+_NAME: Schema = {
+    "type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+}  # fmt: skip
+"""Of another object: it becomes a part of a path."""
+_KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^[-._a-zA-Z0-9]+$"}
+"""Of a Secret: it becomes a part of a script."""
 _LABELS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
@@ -31,7 +36,7 @@ def definition(cel: bool = True) -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": _spec(cel),
+            "spec": spec(cel),
             "status": status(),
         },
         **_ruled(cel, rules.of_object()),
@@ -83,7 +88,8 @@ def _ruled(cel: bool, found: list[Schema]) -> Schema:
     return {"x-kubernetes-validations": found} if cel else {}
 
 
-def _spec(cel: bool) -> Schema:
+def spec(cel: bool = True) -> Schema:
+    """Of a resource's `spec`."""
     burst: Schema = {
         "type": "object",
         "description": "When load counts as a burst, and when it is over.",
@@ -127,7 +133,7 @@ def _secrets() -> Schema:
             "type": "object",
             "description": "The nodes' password; in the Secret's key `previous`, one that is still taken.",
             "required": ["name"],
-            "properties": {"name": _NAME, "key": {**_NAME, "default": "password"}},
+            "properties": {"name": _NAME, "key": {**_KEY, "default": "password"}},
         },
         "tls": {
             "type": "object",
@@ -144,7 +150,10 @@ def _open(tells: str) -> Schema:
 
 def _pods() -> Schema:
     return {
-        "image": {**_NAME, "maxLength": 512, "default": DEFAULT_IMAGE, "description": "Has sh and valkey-server."},
+        "image": {
+            "type": "string", "minLength": 1, "maxLength": 512, "default": DEFAULT_IMAGE,
+            "description": "Has sh and valkey-server.",
+        },
         "imagePullPolicy": {"type": "string", "enum": ["Always", "IfNotPresent", "Never"]},
         "imagePullSecrets": {
             "type": "array",

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmcache.model.errors import SettingsError
-from mmcache.operator import crd, quantity, rules
+from mmcache.operator import crd, quantity, rules, schema
 from mmcache.operator.fields import BURST, CLUSTER, SpecField
-from mmcache.operator.names import API_VERSION, KIND, LONGEST_NAME
+from mmcache.operator.names import API_VERSION, KIND
 from mmcache.scale.spec import BurstSpec, ClusterSpec
 
 OURS = ("port", "tls-*", "bind*", "dir", "save", "appendonly", "cluster-*", "requirepass", "masterauth", "primaryauth",
         "masteruser", "primaryuser", "user", "aclfile", "include", "loadmodule", "rename-command", "maxmemory",
         "daemonize", "pidfile", "logfile", "unixsocket*", "replicaof", "slaveof", "supervised")  # fmt: skip
 """Directives that the operator sets, or that would undo what it does."""
+_SCHEMA = crd.spec(cel=False)
+_TOLD = frozenset(told.path for told in (*CLUSTER, *BURST))
+"""Fields whose limits `ClusterSpec` knows, with better words."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,14 @@ def faults(resource: Mapping[str, Any], old: Mapping[str, Any] | None = None) ->
     spec = resource.get("spec") or {}
     if not isinstance(spec, Mapping):
         return ["spec must be an object"]
-    wrong = [rules.NAME_TOO_LONG] if len(resource["metadata"]["name"]) > LONGEST_NAME else []
-    wrong += _types(spec) or _amounts(spec) or _plain(spec).faults()
+    wrong = rules.of_name(resource["metadata"]["name"])
+    if misfits := schema.faults(spec, _SCHEMA, free=_TOLD):
+        return wrong + misfits
+    wrong += _amounts(spec) or _plain(spec).faults()
     wrong += [
         f"config.{name} cannot be set: the operator does"
         for name in spec.get("config") or {}
-        if not re.match(crd.DIRECTIVE, name) or any(_matches(name, pattern) for pattern in OURS)
+        if not re.fullmatch(crd.DIRECTIVE, name) or any(_matches(name, pattern) for pattern in OURS)
     ]
     return wrong + (rules.changed(old.get("spec") or {}, spec) if old is not None else [])
 
@@ -94,18 +99,6 @@ def _value(spec: Mapping[str, Any], told: SpecField) -> Any:
     section = (spec.get("burst") or {}) if told.burst else spec
     found = section.get(told.name)
     return told.default if found is None else found
-
-
-def _types(spec: Mapping[str, Any]) -> list[str]:
-    """For servers whose schema is not ours: an old definition, or none."""
-    if not isinstance(spec.get("burst") or {}, Mapping):
-        return ["burst must be an object"]
-    wanted: dict[str, Any] = {"integer": int, "number": (int, float)}
-    return [
-        f"{told.path} must be of type {told.type}, not {_value(spec, told)!r:.60}"
-        for told in (*CLUSTER, *BURST)
-        if isinstance(_value(spec, told), bool) or not isinstance(_value(spec, told), wanted[told.type])
-    ]
 
 
 def _amounts(spec: Mapping[str, Any]) -> list[str]:

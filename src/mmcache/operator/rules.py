@@ -6,13 +6,19 @@ anything is done anyway, the same is asked in Python: `ClusterSpec.faults`, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from mmcache.operator.names import LONGEST_NAME
 from mmcache.scale.spec import MOST_SHARDS
 
-NAME_TOO_LONG = f"metadata.name may have {LONGEST_NAME} letters at most, so that pods and their labels get names"
+NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""As a Service's: it may neither begin with a digit nor have a dot."""
+BAD_NAME = (
+    f"metadata.name may have {LONGEST_NAME} letters at most, a-z, 0-9 and -, the first of them a-z: Services, pods and "
+    "labels are named after it"
+)
 FIXED = ("tls", "authSecretRef")
 """Fields of `spec` that cannot come or go: nodes with and without would not talk to each other."""
 
@@ -27,7 +33,17 @@ def fixed_message(name: str) -> str:
 
 def of_object() -> list[dict[str, Any]]:
     """For the root of the schema."""
-    return [{"rule": f"size(self.metadata.name) <= {LONGEST_NAME}", "message": NAME_TOO_LONG}]
+    return [
+        {
+            "rule": f"size(self.metadata.name) <= {LONGEST_NAME} && self.metadata.name.matches('{NAME}')",
+            "message": BAD_NAME,
+        }
+    ]
+
+
+def of_name(name: str) -> list[str]:
+    """What is wrong with it."""
+    return [] if len(name) <= LONGEST_NAME and re.fullmatch(NAME, name) else [BAD_NAME]
 
 
 def of_spec() -> list[dict[str, Any]]:

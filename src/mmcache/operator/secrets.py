@@ -15,6 +15,7 @@ from mmcache.operator.resource import Wish
 
 PREVIOUS = "previous"
 """The key of a password that nodes still take."""
+_REFUSED = (400, 403, 422)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Secrets:
 
 
 def read(api: Api, wish: Wish) -> Secrets:
-    """Raises `ScaleError`, with the Secret's name, where something is missing."""
+    """Raises `ScaleError`, with the Secret's name, where something is missing; `KubernetesError`."""
     password = previous = authority = None
     if wish.pods.auth is not None:
         name, key = wish.pods.auth
@@ -57,6 +58,8 @@ def _data(api: Api, wish: Wish, name: str) -> Mapping[str, Any]:
     try:
         found = api.get(SECRETS, wish.namespace, name)
     except KubernetesError as error:
+        if error.code not in _REFUSED:  # the server cannot say now: the Secret may well be there
+            raise
         raise ScaleError(f"the Secret {name} cannot be read: {error}") from error
     if found is None:
         raise ScaleError(f"there is no Secret {name} in {wish.namespace}: create it")

@@ -24,6 +24,8 @@ class FakeServer:
     def __init__(self, *missing: str) -> None:
         self.objects: dict[str, Object] = {}
         self.missing, self.broken = missing, list[httpx2.Response]()
+        self.troubled: str | None = None
+        """What has this in its path is answered by code 500."""
         self.calls: list[tuple[str, str]] = []
         self.sent: list[Object] = []
         self._numbers = itertools.count(1)
@@ -45,6 +47,8 @@ class FakeServer:
         self.calls.append((method, path))
         if self.broken:
             return self.broken.pop(0)
+        if self.troubled is not None and self.troubled in path:
+            return refusal(500, "etcd does not answer")
         found = _PATH.fullmatch(path)
         assert found is not None, path
         if any(path.startswith(f"/apis/{version}") for version in self.missing):

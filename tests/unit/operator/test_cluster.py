@@ -162,6 +162,16 @@ def test_a_secret_that_is_missing_is_waited_for(steered: list[Steered]) -> None:
     assert steered[0].access.password == "hush hush"
 
 
+def test_a_server_in_trouble_says_nothing_of_a_secret(steered: list[Steered]) -> None:
+    """It is neither told to be missing, nor is a cluster given up undrained for it."""
+    for metadata in ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+        world = World({"authSecretRef": {"name": "secret"}, "drainSeconds": 86_400}, **metadata)
+        world.now, world.server.troubled = 1_767_225_600.0, "/secrets/"
+        with pytest.raises(KubernetesError, match="etcd"):
+            (world.cluster.drain if metadata else world.cluster.turn)(never)
+        assert world.status == {}
+
+
 def test_a_new_password_is_used_and_what_was_learned_stays(steered: list[Steered]) -> None:
     world = World({"authSecretRef": {"name": "secret", "key": "valkey"}})
     world.secret(valkey="one")

@@ -42,6 +42,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a-word": ({"minShards": "three"}, "minShards"),
     "yes-is-no-number": ({"replicas": True}, "replicas"),
     "half-a-shard": ({"minShards": 3.5, "maxShards": 9}, "minShards"),
+    "another-place": ({"authSecretRef": {"name": "../../other/secrets/theirs"}}, "authSecretRef.name"),
+    "another-kind": ({"tls": {"secretName": "s?watch=1"}}, "tls.secretName"),
+    "a-program": ({"authSecretRef": {"name": "s", "key": "$(id)"}}, "authSecretRef.key"),
+    "nameless": ({"authSecretRef": {}}, "name"),
+    "two-directives": ({"config": {"maxclients": "9\nloadmodule /x"}}, "config.maxclients"),
+    "a-silent-node": ({"nodeTimeoutSeconds": 0}, "nodeTimeoutSeconds"),
+    "none-of-both": ({"antiAffinity": "Never"}, "antiAffinity"),
+    "no-list": ({"tolerations": {"operator": "Exists"}}, "tolerations"),
+    "no-name-in-a-list": ({"imagePullSecrets": [{"name": "a"}, {}]}, "name"),
+    "no-label": ({"podLabels": {"a": 1}}, "podLabels.a"),
+    "long": ({"image": "i" * 513}, "image"),
+    "many": ({"config": {f"a-{number}": "1" for number in range(65)}}, "config"),
+    "a-switch": ({"scaleIn": {"allowEviction": "no"}}, "scaleIn.allowEviction"),
 }
 
 
@@ -168,9 +181,12 @@ def test_a_name_that_pods_cannot_carry() -> None:
         named = resource({}, "n" * letters)
         assert cel.evaluate(rule["rule"], {"self": named}) == (not faults(named)) == (letters == 40)
     assert faults(resource({}, "n" * 41)) == [rule["message"]]
+    for wrong in ("1st", "a.b", "a-", "../a"):  # no Service could be called so
+        assert not cel.evaluate(rule["rule"], {"self": resource({}, wrong)})
+        assert faults(resource({}, wrong)) == [rule["message"]]
 
 
-@pytest.mark.parametrize("name", [name.replace("*", "x") for name in OURS] + ["Port", "a b", ""])
+@pytest.mark.parametrize("name", [name.replace("*", "x") for name in OURS] + ["Port", "a b", "", "maxclients\n"])
 def test_directives_that_the_operator_sets_are_refused(name: str) -> None:
     (said,) = faults(resource({"config": {name: "1"}}))
     assert f"config.{name}" in said

@@ -10,6 +10,7 @@ from tests.unit.operator.fake_server import FakeServer
 from tests.unit.operator.test_status import made
 from tests.unit.operator.wishes import resource, wish
 
+from mmcache.model.errors import KubernetesError
 from mmcache.operator import events, rbac
 from mmcache.operator.api import CACHES, PODS, SECRETS, STATEFUL_SETS
 from mmcache.operator.cluster import Cluster
@@ -110,3 +111,16 @@ def test_pods_and_stateful_sets_have_paths_of_the_api() -> None:
     assert PODS.path("n", "p") == "/api/v1/namespaces/n/pods/p"
     assert STATEFUL_SETS.path() == "/apis/apps/v1/statefulsets"
     assert CACHES.path("n", "x", "status") == "/apis/mmcache.dev/v1alpha1/namespaces/n/multimodalcaches/x/status"
+
+
+@pytest.mark.parametrize("name", ["../../other/secrets/theirs", "..", "s?watch=1", "a/b", "s#", "%2e%2e", "a\n"])
+def test_no_name_leads_elsewhere(name: str) -> None:
+    """A client takes `..` out of a path: what another namespace has would be read."""
+    server = FakeServer()
+    for ask in (
+        lambda: server.api().get(SECRETS, "inference", name), lambda: server.api().list(SECRETS, name),
+        lambda: server.api().delete(STATEFUL_SETS, "inference", name),
+    ):  # fmt: skip
+        with pytest.raises(KubernetesError, match="is no name"):
+            ask()
+    assert server.calls == []
