@@ -31,15 +31,17 @@ class Images:
 
     def __init__(self, folder: Path, named: Mapping[str, Binary] | None = None) -> None:
         self._folder, self._named = folder, dict(named or {})
+        self._pulled: dict[str, Image] = {}
 
     def pulled(self, name: str) -> Image | None:
         """None for one that nothing here stands for."""
         last, _, tag = name.partition("@")[0].rpartition("/")[2].partition(":")
         if last.startswith("mmcache"):
             return Image(Path(sys.executable).parent, ("mmcache",))
-        if name in self._named or last in ("valkey", "redis"):
-            return Image(self._programs(name, self._named.get(name) or _nearest(last, tag)), ("valkey-server",))
-        return None
+        if name not in self._pulled and (name in self._named or last in ("valkey", "redis")):
+            server = self._named.get(name) or _nearest(last, tag)
+            self._pulled[name] = Image(self._programs(name, server), ("valkey-server",))
+        return self._pulled.get(name)
 
     def _programs(self, image: str, server: Binary) -> Path:
         """`valkey-server` binds to the pod's own address, since all pods are on one machine."""
