@@ -71,7 +71,7 @@ def watched(job: Job, target: Target, speak: Speak) -> dict[str, Any]:
         outcome = crowd.outcome()
         found = summary(job, outcome)
         show(speak, found, lambda: facts("Load", _lines(found)))
-        if crowd.told and found["failed"]:
+        if crowd.told:
             complain(f"the tier's last words: {crowd.told}")
     return found
 

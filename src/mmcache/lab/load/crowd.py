@@ -90,7 +90,7 @@ class Crowd:
             self._changed.wait_for(self._all_ready, seconds)
             self._sound()
             if self._all_ready() and self.refused and self.refused == self.filled:
-                raise AssetError(f"nothing could be written: {self._why or self.told}")
+                raise AssetError(f"nothing could be written: {': '.join(filter(None, (self._why, self.told)))}")
             return not self._all_ready()
 
     def go(self) -> float:

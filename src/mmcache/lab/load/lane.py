@@ -228,7 +228,7 @@ class Lane:
         return self._counts
 
     def _report(self, place: int | None) -> None:
-        if self._counts.requests:
+        if self._counts != Counts():  # a probe may have found something where nothing was asked
             self._tell(Seen(self._bin, self._counts))
         self._counts, self._bin = Counts(), self._bin if place is None else place
 

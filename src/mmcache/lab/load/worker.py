@@ -21,13 +21,14 @@ from mmcache.lab.load.blocks import Blocks
 from mmcache.lab.load.counts import Checked
 from mmcache.lab.load.job import Ended, Go, Message, Order, Ready, Start, Stop, Told
 from mmcache.lab.load.lane import Lane
-from mmcache.model.errors import MMCacheError
+from mmcache.model.errors import MMCacheError, TierError
 from mmcache.model.event import Event as Happened
 from mmcache.model.event import Failed
 from mmcache.tiers.valkey.tier import ValkeyTier
 
 _TOLD_AGAIN = 5.0
 """Seconds between two words of the tier."""
+_LONGEST_WORD = 300
 _decode = msgspec.json.Decoder(Order).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -62,13 +63,20 @@ class Worker:
             share = (time.process_time() - busy) / max(1e-9, time.monotonic() - wall)
             checked = self._checked(lanes) if job.check and self._check else None
             if job.clean:
-                _each(lanes, Lane.clean)
+                self._clean(lanes)
             longest = max(lane.ledger.longest_silence for lane in lanes)
             lost = [one for lane in lanes for one in lane.ledger.lost]
             returned = sum(lane.ledger.returned for lane in lanes)
             self.tell(Ended(share, sum(lane.unasked for lane in lanes), *longest, lost, returned, checked))
         finally:
             tier.close()
+
+    def _clean(self, lanes: list[Lane]) -> None:
+        """As far as that goes: what was seen is to be told though the servers are gone by now."""
+        try:
+            _each(lanes, Lane.clean)
+        except TierError as error:
+            self.tell(Told(f"blocks are left there: {error}"[:_LONGEST_WORD]))
 
     def _checked(self, lanes: list[Lane]) -> Checked:
         found: list[Checked] = []
@@ -95,7 +103,7 @@ class Worker:
                 if now < self._last + _TOLD_AGAIN:
                     return
                 self._last = now
-            self.tell(Told(f"{event.where}: {event.detail}"[:300]))
+            self.tell(Told(f"{event.where}: {event.detail}"[:_LONGEST_WORD]))
 
     def tell(self, message: Message) -> None:
         """One line out."""
