@@ -23,7 +23,7 @@ SHARDS = st.integers(3, 6)
 COUNTS = st.dictionaries(st.integers(0, 9), st.integers(0, SLOTS // 10), min_size=1)
 HAPPENINGS = st.lists(
     st.tuples(
-        st.sampled_from(["", "", "kill", "want", "hang", "wake", "change", "evict"]),
+        st.sampled_from(["", "", "kill", "want", "hang", "wake", "change", "evict", "part"]),
         st.integers(0, 1000),
         st.sampled_from([None, None, 1, 2, 5, 9]),
     ),
@@ -49,7 +49,10 @@ def befall(steered: Steered, what: str, luck: int) -> None:
         node.hung = True
     elif what == "wake":
         for each in nodes:
-            each.hung = False
+            each.hung, each.side = False, 0
+    elif what == "part":
+        for number, each in enumerate(nodes):
+            each.side = luck >> number % 10 & 1
     elif what == "change" and luck % 3 == 0:
         for each in nodes:
             each.current = False
@@ -62,7 +65,7 @@ def ends_well(steered: Steered, happenings: list[tuple[str, int, int | None]]) -
         befall(steered, what, luck)
         steered.turn(cut)
     for node in steered.model.nodes.values():
-        node.hung = node.unseen = False
+        node.hung, node.unseen, node.side = False, False, 0
     assert steered.settle().phase is Phase.STEADY
     steered.whole(steered.wanted)
 

@@ -1,4 +1,4 @@
-"""A cluster that is steered by `plan` while members die, hang, are evicted and moved out of sight, and wishes change.
+"""A cluster that is steered by `plan` while members die, hang, are evicted and lost from sight, and wishes change.
 
 After each step nothing may be lost that was there (`Steered.allowed`); left alone, it comes to rest as it is wanted.
 """
@@ -83,10 +83,15 @@ class ScaleMachine(RuleBasedStateMachine):
         node = self.pick(number)
         node.leaving, node.wait = True, 1 + number % 5
 
+    @rule(sides=st.integers(0, 1023))
+    def the_network_comes_apart(self, sides: int) -> None:
+        for number, node in enumerate(self.nodes):
+            node.side = sides >> number % 10 & 1
+
     @rule()
     def all_come_back(self) -> None:
         for node in self.nodes:
-            node.hung = node.unseen = False
+            node.hung, node.unseen, node.side = False, False, 0
 
     def teardown(self) -> None:
         self.all_come_back()

@@ -15,7 +15,7 @@ from mmcache.scale.acquaint import forget, meet, strangers
 from mmcache.scale.aim import Aim, aim, fresh, wait
 from mmcache.scale.observed import Observed
 from mmcache.scale.picture import Picture
-from mmcache.scale.rescue import assign, await_absent, relieve, take_over
+from mmcache.scale.rescue import assign, await_absent, await_silent, relieve, take_over
 from mmcache.scale.resize import resize
 from mmcache.scale.roles import in_step, restart, roles, start, surplus
 from mmcache.scale.settle import busy, settle
@@ -32,7 +32,7 @@ Question = Callable[[Picture, Aim], Plan | None]
 _BEFORE: tuple[Question, ...] = (take_over, start, meet, relieve)
 _FRESH: tuple[Question, ...] = (restart, roles, assign)
 _URGENT: tuple[Question, ...] = (settle, assign, await_absent, busy)
-_LATER: tuple[Question, ...] = (restart, roles, in_step, surplus, vacate, resize, upgrade)
+_LATER: tuple[Question, ...] = (restart, roles, await_silent, in_step, surplus, vacate, resize, upgrade)
 
 
 def plan(spec: ClusterSpec, wanted: int, seen: Observed, *, most_slots: int = MOST_SLOTS) -> Plan:

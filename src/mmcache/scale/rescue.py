@@ -39,8 +39,7 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
             return wait(Phase.REPAIRING, "Electing", told)
         if absent.gone and not _heirs(picture, absent):
             continue
-        missing = [member for member in picture.silent if member.host]
-        named = ", ".join(member.name for member in missing) or absent.id[:8]
+        named = ", ".join(_addressed(picture)) or absent.id[:8]
         if absent.doubted:
             told = f"{what} until {named} is started again: if its machine is gone, delete it"
         else:
@@ -49,17 +48,30 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
     return None
 
 
+def await_silent(picture: Picture, aim: Aim) -> Plan | None:
+    """Who answers may have come so late that it was never told of all slots: a silent one may serve the others."""
+    named = ", ".join(_addressed(picture))
+    if not picture.unowned or not named:
+        return None
+    told = f"nobody knows who serves {len(picture.unowned)} slots: {named} may, which does not answer"
+    return wait(Phase.REPAIRING, "PrimaryAbsent", told)
+
+
 def assign(picture: Picture, aim: Aim) -> Plan | None:
-    """Slots that nobody serves go to those who have fewest: at the beginning, and when their blocks are lost."""
+    """Slots that nobody serves go to those who have fewest: at the beginning, and when their blocks are lost.
+
+    Those that no node knows an owner of may have one all the same that does not answer: see `await_silent`.
+    """
     lost = [absent for absent in _owners(picture) if absent.gone and not _heirs(picture, absent)]
-    slots = sorted(picture.unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
+    unowned = picture.unowned if fresh(picture) or not _addressed(picture) else frozenset()
+    slots = sorted(unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
     if not slots:
         return _affirm(picture)
     known = company(picture)
     able = [shard for shard in picture.shards if (one := picture.usable(shard)) and one.name in known]
     wanted = [shard for shard in able if shard < aim.shards]
     if fresh(picture):
-        waited = [member.name for member in picture.silent if member.host]
+        waited = _addressed(picture)
         waited += [str(shard) for shard in range(aim.shards) if shard not in wanted]
         if waited:
             return wait(Phase.CREATING, "Starting", f"waiting for {', '.join(waited)}")
@@ -126,6 +138,11 @@ def followers(picture: Picture, id: str) -> list[Member]:
     return sorted(
         found, key=lambda m: (m.leaving, -picture.nodes[m.name].keys, not m.current, m.shard, m.place)
     )  # fmt: skip
+
+
+def _addressed(picture: Picture) -> list[str]:
+    """Members that do not answer, and may run."""
+    return [member.name for member in picture.silent if member.host]
 
 
 def _owners(picture: Picture) -> list[Absent]:

@@ -27,23 +27,23 @@ def resize(picture: Picture, aim: Aim) -> Plan | None:
             return do(Phase.SCALING_IN, StopShard(shard), "Stopping", told, progress(picture, aim))
     missing = [shard for shard in range(aim.shards) if shard not in serving]
     if serving and not leaving and left_to_move(picture.counts, serving):
-        return even_out(picture, aim, Phase.SCALING_OUT, serving)
+        return even_out(picture, aim, Phase.SCALING_OUT, serving, (), progress(picture, aim))
     for shard in missing if leaving else missing[:1]:
         if (found := _bring(picture, aim, shard)) is not None:
             return found
     if missing:
         takers = range(aim.shards) if leaving else [*serving, missing[0]]
-        return even_out(picture, aim, Phase.SCALING_OUT, takers, leaving)
+        return even_out(picture, aim, Phase.SCALING_OUT, takers, leaving, progress(picture, aim))
     if empty:
         names = ", ".join(str(shard) for shard in empty)
         return wait(Phase.SCALING_IN, "Stopping", f"shard {names} is being stopped", progress(picture, aim))
     if leaving:
-        return even_out(picture, aim, Phase.SCALING_IN, serving, leaving)
+        return even_out(picture, aim, Phase.SCALING_IN, serving, leaving, progress(picture, aim))
     return None
 
 
 def even_out(
-    picture: Picture, aim: Aim, phase: Phase, takers: Collection[int], leaving: Collection[int] = ()
+    picture: Picture, aim: Aim, phase: Phase, takers: Collection[int], leaving: Collection[int], done: Progress | None
 ) -> Plan | None:
     """The next batch of slots on their way to be even over `takers`; None where they are."""
     found = batch(picture.counts, takers, leaving, aim.most_slots)
@@ -60,7 +60,6 @@ def even_out(
     if amount * held > MOST_BYTES * len(served):
         amount = max(1, MOST_BYTES * len(served) // held)
     slots = tuple(sorted(served)[-amount:])
-    done = progress(picture, aim)
     left = done.total - done.moved if done else 0
     told = f"{len(slots)} slots go from {source.name} to {target.name}" + (f", {left} are to move" if left else "")
     return do(phase, MoveSlots(slots, source.name, target.name), "Moving", told, done)

@@ -30,7 +30,8 @@ def busy(picture: Picture, aim: Aim) -> Plan | None:
             told = f"{name} is in a migration of slots that the servers do by themselves"
             return wait(under_way(picture, aim), "Moving", told)
     if slots := _open(picture):
-        told = f"the move of {len(slots)} slots was cut off, and goes on when the other end of it answers"
+        silent = ", ".join(member.name for member in picture.silent if member.host) or "the other end of it"
+        told = f"the move of {len(slots)} slots was cut off, and goes on when {silent} answers or is started again"
         return wait(under_way(picture, aim), "Settling", told)
     return None
 

@@ -33,6 +33,7 @@ def conditions(seen: Observed | None, plan: Plan, load: Load | None, trouble: st
     degraded = (
         ("Failed", trouble) if trouble
         else (plan.reason, plan.message) if plan.phase is Phase.REPAIRING
+        else (plan.reason, plan.message) if plan.reason == "ReplicaBesidePrimary"
         else ("MembersDown", down) if out and plan.phase in (Phase.STEADY, Phase.BLOCKED)
         else None
     )  # fmt: skip

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from mmcache.scale.aim import Aim, do, wait
-from mmcache.scale.observed import Member
+from mmcache.scale.observed import SLOTS, Member
 from mmcache.scale.picture import Picture
 from mmcache.scale.rescue import heir_of
 from mmcache.scale.resize import even_out
 from mmcache.scale.room import shortage
-from mmcache.scale.status import Phase, Plan
+from mmcache.scale.status import Phase, Plan, Progress
 from mmcache.scale.steps import Failover, Replace
 
 
 def upgrade(picture: Picture, aim: Aim) -> Plan | None:
-    """Replicas first, then a new one takes over, then the old primary goes. Only while nothing else is amiss."""
+    """Replicas first, then a new one takes over, then the old primary goes. Only while nothing else is amiss.
+
+    A member that finds no machine stops it: with the next ones it might be the same, and they would be missing, too.
+    """
     old = [member for member in picture.members if member.shard < aim.shards and not member.current]
     if not old:
         return None
     told = f"{len(old)} members still run what is not wanted any more"
     for member in picture.members:
         if member.shard < aim.shards and (member.leaving or member.name not in picture.nodes):
-            return wait(
-                Phase.UPGRADING, "Degraded", f"{told}; waiting for {member.name}, so that one is down at a time"
-            )
+            why = "" if member.host or member.leaving else ", which has no address yet (is there a machine for it?)"
+            told += f"; waiting for {member.name}{why}, so that one is down at a time"
+            return wait(Phase.UPGRADING, "Degraded", told)
     if lonely := _lonely(picture, aim):
         return _no_room(picture, aim, lonely[0])
     shard = old[0].shard
@@ -56,7 +59,9 @@ def vacate(picture: Picture, aim: Aim) -> Plan | None:
         return do(Phase.UPGRADING, Replace(member.name), "Replacing", told)
     if shortage(picture, aim.spec, others, [member.shard]):
         return None
-    return even_out(picture, aim, Phase.UPGRADING, others, [member.shard])
+    share, left = SLOTS // len(picture.counts), picture.counts[member.shard]
+    done = Progress(max(0, share - left), max(share, left))
+    return even_out(picture, aim, Phase.UPGRADING, others, [member.shard], done)
 
 
 def _no_room(picture: Picture, aim: Aim, member: Member) -> Plan:

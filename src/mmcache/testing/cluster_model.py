@@ -17,6 +17,7 @@ TIMEOUT = 3
 """Ticks of silence after which a node is doubted."""
 RESTART = 8
 """Ticks after which a platform starts a dead member again."""
+DOUBT = frozenset({"fail", "fail?"})
 BAN = 12
 """Ticks for which an id that was forgotten is not heard of."""
 
@@ -64,6 +65,8 @@ class ClusterModel:
         ok = whole and not any(
             "fail" in node.known[id].flags for id in node.table if node.table[id] and id in node.known
         )
+        heard = [id for id in node.table if node.table[id] and id in node.known and not node.known[id].flags & DOUBT]
+        ok = ok and 2 * (len(heard) + bool(node.slots)) > self._size(node)
         moving = any(node.id in job[:2] for job in self.jobs)
         keys = node.blocks.bit_count()
         return NodeSeen(node.id, node.primary, node.in_sync, slots_in(node.slots), dict(node.importing),
@@ -167,7 +170,7 @@ class ClusterModel:
         for known in [known for known in node.known.values() if "handshake" in known.flags]:
             del node.known[known.id]
             peer = self._at(known)
-            if peer is not None and peer.runs and peer is not node:
+            if peer is not None and node.reaches(peer) and peer is not node:
                 node.known[peer.id] = Acquaintance(peer.id, peer.host, peer.port, peer.primary, peer.epoch)
                 if self.draw.random() < 0.8:  # else the other one has not understood
                     peer.known.setdefault(
@@ -179,13 +182,13 @@ class ClusterModel:
             if "noaddr" in known.flags or known.id not in node.known or self.draw.random() < 0.3:
                 continue
             peer = self._at(known)
-            if peer is not None and peer.id != known.id and peer.runs:
+            if peer is not None and peer.id != known.id and node.reaches(peer):
                 known.flags.add("noaddr")
-            elif peer is None or not peer.runs:
+            elif peer is None or not node.reaches(peer):
                 known.silent += 1
             else:
                 known.silent = 0
-                known.flags -= {"fail", "fail?"}
+                known.flags -= DOUBT
                 if peer.knows(node.id):
                     self._hear(peer, node)
                 self._hear(node, peer)
@@ -220,10 +223,10 @@ class ClusterModel:
             if known.silent >= TIMEOUT and "fail" not in known.flags:
                 known.flags.add("fail?")
                 sure = [voter for voter in self._voters(node) if (seen := voter.known.get(known.id)) is not None
-                        and (seen.flags & {"fail", "fail?"} or seen.silent >= TIMEOUT)]  # fmt: skip
+                        and (seen.flags & DOUBT or seen.silent >= TIMEOUT)]  # fmt: skip
                 if 2 * len(sure) > self._size(node):
                     for other in self.nodes.values():
-                        if other.runs and known.id in other.known and (other is node or node.knows(other.id)):
+                        if node.reaches(other) and known.id in other.known and (other is node or node.knows(other.id)):
                             other.known[known.id].flags = (other.known[known.id].flags - {"fail?"}) | {"fail"}
 
     def _size(self, node: ModelNode) -> int:
@@ -234,15 +237,16 @@ class ClusterModel:
         return [
             other
             for other in self.nodes.values()
-            if other.runs and other.slots and (other is node or (node.knows(other.id) and other.knows(node.id)))
+            if node.reaches(other) and other.slots
+            if other is node or (node.knows(other.id) and other.knows(node.id))
         ]
 
     def _elect(self, node: ModelNode) -> None:
         dead = node.known.get(node.primary)
-        if dead is None or "fail" not in dead.flags or not node.table.get(node.primary) or self.draw.random() < 0.3:
+        if dead is None or "fail" not in dead.flags or not node.table.get(node.primary) or not node.synced:
             return
         voted = self.votes.get(node.primary, -BAN)  # for one of its replicas, and for no other until that has failed
-        if self.now - voted > 2 * TIMEOUT and self.agreed(node):
+        if self.now - voted > 2 * TIMEOUT and self.draw.random() > 0.3 and self.agreed(node):
             self.votes[node.primary] = self.now
             node.promoted()
 
@@ -255,10 +259,10 @@ class ClusterModel:
     def _follow(self, node: ModelNode) -> None:
         if node.primary:
             primary = self.node(node.primary)
-            linked = primary is not None and primary.runs and not primary.primary and node.knows(primary.id)
+            linked = primary is not None and node.reaches(primary) and not primary.primary and node.knows(primary.id)
             node.in_sync = linked and (node.in_sync or self.draw.random() < 0.5)
             if node.in_sync and primary is not None:
-                node.blocks = primary.blocks
+                node.blocks, node.synced = primary.blocks, True
 
     def _migrate(self) -> None:
         for job in list(self.jobs):
@@ -266,7 +270,7 @@ class ClusterModel:
             if (
                 source is None
                 or target is None
-                or not (source.runs and target.runs)
+                or not (source.runs and source.reaches(target))
                 or source.primary
                 or target.primary
             ):

@@ -40,6 +40,8 @@ class ModelNode:
     hung: bool = False
     unseen: bool = False
     """Whoever steers cannot reach it; the other nodes can."""
+    side: int = 0
+    """Of a network that has come apart: nodes reach those of their own side, whoever steers reaches all."""
     ready: bool = True
     leaving: bool = False
     current: bool = True
@@ -48,6 +50,8 @@ class ModelNode:
     """Ticks until the platform's next move."""
     primary: str = ""
     in_sync: bool = True
+    synced: bool = False
+    """A replica that has had a primary's blocks: without, its data is too old for it to be elected."""
     epoch: int = 0
     newest: int = 0
     """The newest epoch that it has heard of."""
@@ -73,6 +77,10 @@ class ModelNode:
     def runs(self) -> bool:
         """Whether others can talk to it."""
         return self.stage == "up" and not self.hung
+
+    def reaches(self, other: ModelNode) -> bool:
+        """Whether it can talk to another."""
+        return other.runs and self.side == other.side
 
     @property
     def alive(self) -> bool:
@@ -103,6 +111,7 @@ class ModelNode:
                 slots &= ~theirs
         self.table[owner] = self.table.get(owner, 0) | slots
         if lost and not self.table[mine] and (migrates or lost == had):
+            self.synced = self.synced and bool(self.primary)
             self.primary, self.in_sync, self.migrating, self.importing = owner, False, {}, {}
         elif lost and not self.primary:
             self.blocks &= ~lost

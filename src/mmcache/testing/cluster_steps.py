@@ -113,7 +113,7 @@ class ClusterSteps:
             raise Refused("it cannot be a replica of that")
         node.blocks = 0
         yield
-        node.primary, node.in_sync, node.importing, node.migrating = primary.id, False, {}, {}
+        node.primary, node.in_sync, node.synced, node.importing, node.migrating = primary.id, False, False, {}, {}
         yield
 
     def _failover(self, node: ModelNode, taken: bool) -> Iterator[None]:
@@ -121,11 +121,11 @@ class ClusterSteps:
             return
         primary = self.model.node(node.primary)
         if not taken:
-            if primary is None or not primary.runs or not node.in_sync or not self.model.agreed(node):
+            if primary is None or not node.reaches(primary) or not node.in_sync or not self.model.agreed(node):
                 raise Refused("its primary is not there, or no majority")
             node.blocks = primary.blocks
         node.promoted()
-        if primary is not None and primary.runs and node.id in primary.known:
+        if primary is not None and node.reaches(primary) and node.id in primary.known:
             primary.known[node.id].epoch = node.epoch
             primary.believe(node.id, node.epoch, node.slots, self.model.migrates)
         yield
@@ -134,7 +134,7 @@ class ClusterSteps:
         slots = mask(step.slots) & source.slots
         if mask(step.slots) & ~source.slots & ~target.slots:
             raise Refused("they are somebody else's")
-        if target.primary or not (source.knows(target.id) and target.knows(source.id)):
+        if target.primary or not (source.knows(target.id) and target.knows(source.id)) or not source.reaches(target):
             raise Refused("they do not know each other")
         if self.atomic:
             self.model.jobs.append((source.id, target.id, slots))
@@ -146,6 +146,8 @@ class ClusterSteps:
 
     def _migrate(self, slots: int, source: ModelNode, target: ModelNode) -> Iterator[None]:
         """Slots that the source owns, key by key, some at a time."""
+        if not source.reaches(target):
+            raise Refused("MIGRATE does not get there")
         all_slots = sorted(slots_in(slots))
         for some in (all_slots[: len(all_slots) // 2], all_slots[len(all_slots) // 2 :]):
             target.importing.update(dict.fromkeys(some, source.id))
@@ -169,7 +171,7 @@ class ClusterSteps:
                 source.known[target.id].epoch = target.epoch
             self._own(source, mask(some), target.id)
             if not source.slots and self.model.migrates:
-                source.primary, source.in_sync = target.id, False
+                source.primary, source.in_sync, source.synced = target.id, False, False
             yield
             for other in self.model.nodes.values():
                 if other.runs and other not in (source, target) and not other.primary and other.knows(target.id):

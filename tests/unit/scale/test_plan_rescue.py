@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.scenes import Scene, id_of
 
-from mmcache.scale.observed import Member
+from mmcache.scale.observed import SLOTS, Member
 from mmcache.scale.status import Phase
 from mmcache.scale.steps import Assign, Failover, Forget, Meet, Replicate
 
@@ -128,7 +128,9 @@ def test_a_slot_whose_blocks_have_gone_to_one_that_may_come_back_stays_open() ->
     scene.node("3-0", slots=frozenset())
     scene.silence("3-0", "fail")
     for wanted in (4, 3):
-        assert (scene.plan(wanted, replicas=0).step, scene.plan(wanted, replicas=0).reason) == (None, "Settling")
+        decided = scene.plan(wanted, replicas=0)
+        assert (decided.step, decided.reason) == (None, "Settling")
+        assert "goes on when 3-0 answers" in decided.message
 
 
 def test_a_replica_that_we_cannot_reach_may_still_take_over() -> None:
@@ -137,6 +139,31 @@ def test_a_replica_that_we_cannot_reach_may_still_take_over() -> None:
     scene.anew("1-0", "fail")
     scene.views.clear()
     assert (scene.plan().step, scene.plan().reason) == (None, "Electing")
+
+
+@pytest.mark.parametrize("wanted", [4, 3])
+def test_slots_of_which_nobody_has_heard_are_not_given_away_while_one_is_silent(wanted: int) -> None:
+    """0-0, 1-0, 2-0 have died for good or do not answer; a newcomer was told of the slots of two of them."""
+    scene = Scene(replicas=0)
+    scene.add(3, 0)
+    unknown = scene.nodes["2-0"].slots
+    scene.silence("2-0", "fail", ready=True)
+    scene.dead[id_of("2-0")] = replace(scene.dead[id_of("2-0")], slots=frozenset(), epoch=0)
+    scene.remove("0-0", "fail")
+    scene.remove("1-0", "fail")
+    scene.members |= {name: Member(int(name[0]), 0) for name in ("0-0", "1-0")}
+    step = scene.plan(wanted, replicas=0).step
+    assert isinstance(step, Assign)
+    assert not unknown & set(step.slots)
+    scene.node("3-0", slots=frozenset(range(SLOTS)) - unknown, epoch=9)
+    del scene.dead[id_of("0-0")], scene.dead[id_of("1-0")]
+    decided = scene.plan(wanted, replicas=0)
+    assert (decided.step, decided.reason, decided.phase) == (None, "PrimaryAbsent", Phase.REPAIRING)
+    assert "2-0" in decided.message
+    scene.member("2-0", host="")  # its machine is gone
+    step = scene.plan(wanted, replicas=0).step
+    assert isinstance(step, Assign)
+    assert set(step.slots) == unknown
 
 
 def test_addresses_that_the_platform_names_otherwise_prove_nothing() -> None:

@@ -6,8 +6,9 @@ import pytest
 from tests.scenes import MEMORY, Scene, id_of
 
 from mmcache.scale.observed import Member
-from mmcache.scale.status import Phase
+from mmcache.scale.status import Phase, Progress
 from mmcache.scale.steps import Failover, MoveSlots, Replace, Replicate, Settle, StartShard, StopShard
+from mmcache.scale.telling import conditions
 
 
 def swapped(scene: Scene, shard: int) -> None:
@@ -103,6 +104,8 @@ def test_a_replica_beside_its_primary_is_told_and_left() -> None:
     decided = scene.plan()
     assert (decided.phase, decided.step, decided.reason) == (Phase.STEADY, None, "ReplicaBesidePrimary")
     assert "1-1" in decided.message
+    degraded = next(one for one in conditions(scene.seen(), decided, None, None) if one.type == "Degraded")
+    assert (degraded.status, degraded.reason) == (True, "ReplicaBesidePrimary")
     for name in scene.members:
         scene.member(name, machine="m0")
     assert scene.plan().reason == "Steady"
@@ -189,6 +192,7 @@ def test_nothing_is_upgraded_while_another_shard_lacks_a_member() -> None:
     assert (decided.phase, decided.reason) == (Phase.UPGRADING, "Forgetting")
     scene.dead.clear()
     assert (scene.plan().step, scene.plan().reason) == (None, "Degraded")
+    assert "2-1, which has no address yet (is there a machine for it?)" in scene.plan().message
 
 
 def test_a_member_that_cannot_come_up_with_the_old_version_is_replaced() -> None:
@@ -207,6 +211,11 @@ def test_without_replicas_slots_go_away_before_an_upgrade() -> None:
     decided = scene.plan(replicas=0)
     assert isinstance(decided.step, MoveSlots)
     assert (decided.phase, decided.step.source) == (Phase.UPGRADING, "0-0")
+    assert decided.progress == Progress(0, 5461)
+    first = scene.nodes["0-0"].slots & frozenset(range(1000))
+    scene.node("0-0", slots=scene.nodes["0-0"].slots - first)
+    scene.node("1-0", slots=scene.nodes["1-0"].slots | first)
+    assert scene.plan(replicas=0).progress == Progress(1000, 5461)
     for name in ("1-0", "2-0"):
         half = {slot for slot in scene.nodes["0-0"].slots if slot % 2 == (name == "1-0")}
         scene.node(name, slots=scene.nodes[name].slots | half)
