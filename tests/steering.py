@@ -69,9 +69,9 @@ class Steered:
                 stopped = [n for n in model.nodes.values() if n.shard == step.shard and n.place >= step.keep]
                 assert not {node.name for node in stopped} & serving.keys(), "it serves slots"
             case Assign():
-                mine = model.truly()
-                for name, slots in mine.items():
-                    assert name == step.member or not slots & mask(step.slots), f"{name} serves them, or will again"
+                for name, slots in serving.items():  # what was just given it, of which nobody has heard, is empty
+                    taken = slots & mask(step.slots) & model.nodes[name].blocks
+                    assert name == step.member or not taken, f"{name} serves them, or will again"
             case MoveSlots():
                 target, source = model.nodes[step.target], model.nodes[step.source]
                 assert target.runs

@@ -41,8 +41,8 @@ class Absent:
 
     @property
     def primary(self) -> str:
-        """The id that it replicates; "" for none."""
-        return self.views[0].primary
+        """The id that it replicates; "" for none. Who knows it from hearsay does not say."""
+        return next((view.primary for view in self.views if view.primary and view.epoch == self.epoch), "")
 
     @property
     def epoch(self) -> int:
@@ -173,6 +173,11 @@ class Picture:
     def _sees(self, one: str, other: str) -> bool:
         known = self.nodes[one].others.get(self.nodes[other].id)
         return known is not None and not known.flags & _UNKNOWING
+
+    def doubted(self, name: str) -> bool:
+        """Whether another that answered cannot reach this one, which answered, too: the network has come apart."""
+        id = self.nodes[name].id
+        return any(id in node.others and node.others[id].flags & _DOUBT for node in self.nodes.values())
 
     def acquainted(self, one: str, other: str) -> bool:
         """Whether one of two has ever heard of the other."""

@@ -34,13 +34,13 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
     """Slots that are given away are never those that an absent node may still serve, or a replica take over."""
     for absent in _owners(picture):
         what = f"{len(picture.slots_of[absent.id])} slots are served by nobody"
-        if _heirs(picture, absent) and (absent.failed or absent.doubted or absent.gone):
+        if _heirs(picture, absent, failed=False) and (absent.failed or absent.doubted or absent.gone):
             told = f"{what}: a replica is about to take over from {absent.id[:8]}"
             return wait(Phase.REPAIRING, "Electing", told)
         if absent.gone and not _heirs(picture, absent):
             continue
         named = ", ".join(_addressed(picture)) or absent.id[:8]
-        if absent.doubted:
+        if absent.doubted or absent.gone:
             told = f"{what} until {named} is started again: if its machine is gone, delete it"
         else:
             told = f"{named} does not answer, though the other nodes see it serve: is it reachable from here?"
@@ -69,6 +69,7 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
         return _affirm(picture)
     known = company(picture)
     able = [shard for shard in picture.shards if (one := picture.usable(shard)) and one.name in known]
+    able = [shard for shard in able if not picture.doubted(picture.primaries[shard].name)] or able
     wanted = [shard for shard in able if shard < aim.shards]
     if fresh(picture):
         waited = _addressed(picture)
@@ -87,11 +88,15 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
     return do(phase, Assign(name, tuple(slots[: share[shard]])), "BlocksLost" if lost else "Assigning", told)
 
 
-def _heirs(picture: Picture, absent: Absent) -> bool:
-    """Whether a replica of it is there, or somewhere where only the other nodes see it."""
+def _heirs(picture: Picture, absent: Absent, *, failed: bool = True) -> bool:
+    """Whether a replica of it is there, or one that may answer again; failed: even one that the others hold for dead.
+
+    It has the blocks, and may have taken over before anybody heard of it.
+    """
     followed = any(node.primary == absent.id for node in picture.nodes.values())
     return followed or any(
-        other.primary == absent.id and not other.gone and not other.failed for other in picture.absent.values()
+        other.primary == absent.id and not other.gone and (failed or not other.failed)
+        for other in picture.absent.values()
     )
 
 

@@ -75,6 +75,18 @@ def test_lost_slots_go_to_the_newcomer_once_it_is_known() -> None:
     assert decided.step == Assign("1-0", tuple(sorted(lost)))
 
 
+def test_lost_slots_go_to_none_that_the_others_do_not_reach() -> None:
+    scene = Scene(4, replicas=0)
+    scene.silence("1-0", "fail", host="")
+    step = scene.plan(4, replicas=0).step
+    assert isinstance(step, Assign)
+    assert step.member == "0-0"
+    scene.views["2-0", id_of("0-0")] = {"flags": frozenset({"fail?"})}
+    step = scene.plan(4, replicas=0).step
+    assert isinstance(step, Assign)
+    assert step.member == "2-0"
+
+
 def test_lost_slots_do_not_wait_for_a_newcomer_that_nobody_reaches() -> None:
     scene = Scene(replicas=0)
     scene.anew("1-0", "noaddr")
@@ -228,3 +240,17 @@ def test_forgetting_never_keeps_from_other_steps() -> None:
     scene = Scene()
     scene.anew("1-1", "fail")
     assert scene.plan().step == Meet("1-1", "0-0")
+
+
+def test_a_replica_that_hangs_may_have_taken_over_and_has_the_blocks() -> None:
+    """One that knows it only from hearsay does not say whom it follows."""
+    scene = Scene()
+    scene.silence("1-1", "fail")
+    scene.anew("1-0", "fail")
+    scene.views.clear()
+    scene.views["0-0", id_of("1-1")] = {"primary": ""}
+    decided = scene.plan()
+    assert (decided.step, decided.reason) == (None, "PrimaryAbsent")
+    assert "until 1-1 is started again" in decided.message
+    scene.member("1-1", host="")  # its machine is gone
+    assert isinstance(scene.plan().step, Assign)
