@@ -17,6 +17,7 @@ from tests.e2e.cluster_stage import alive, brought_up, missing, put, say, start
 from tests.patience import until
 
 from mmcache import Cache, SharedSettings
+from mmcache.cli import main
 from mmcache.scale.binaries import binaries
 from mmcache.scale.local import Handle
 from mmcache.scale.talk import talk
@@ -63,6 +64,14 @@ def test_a_cache_shares_through_it(folder: Path, monkeypatch: pytest.MonkeyPatch
         assert np.array_equal(found, features)
 
 
+def test_a_shell_takes_address_and_password_in_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the guide does it: export MMCACHE_SHARED_PASSWORD="$(mmcache cluster password)"."""
+    handle = Handle(folder)
+    for name, wanted in (("password", handle.password), ("url", handle.url)):
+        assert main(["cluster", name, "--folder", str(folder)]) == 0
+        assert capsys.readouterr().out == f"{wanted}\n"
+
+
 def test_no_password_where_others_look(folder: Path) -> None:
     secret = Handle(folder).password
     for pid in pids(folder):
@@ -78,7 +87,12 @@ def test_up_again_leaves_what_runs(folder: Path) -> None:
     """Also twice at once."""
     before = pids(folder)
     both = [start("up", folder=folder) for _ in range(2)]
-    told = [json.loads(one.communicate(timeout=120)[0]) for one in both]
+    try:
+        told = [json.loads(one.communicate(timeout=120)[0]) for one in both]
+    finally:
+        for one in both:
+            one.kill()
+            one.communicate()
     assert told[0]["generation"] == told[1]["generation"] == say("status", folder=folder)["generation"]
     assert pids(folder) == before
 
@@ -137,19 +151,20 @@ def read_line(process: subprocess.Popen[str]) -> Any:
 
 def ended(process: subprocess.Popen[str], number: signal.Signals) -> int:
     process.send_signal(number)
-    try:
-        process.communicate(timeout=60)
-        return process.returncode
-    finally:
-        process.kill()
+    process.communicate(timeout=60)
+    return process.returncode
 
 
 def test_a_watch_ends_with_ctrl_c_and_the_cluster_does_not(folder: Path) -> None:
     before = pids(folder)
     watch = start("status", "--watch", "--interval", "0.1", folder=folder)
-    assert read_line(watch)["well"]
-    assert read_line(watch)["well"]
-    assert ended(watch, signal.SIGINT) == 130
+    try:
+        assert read_line(watch)["well"]
+        assert read_line(watch)["well"]
+        assert ended(watch, signal.SIGINT) == 130
+    finally:
+        watch.kill()
+        watch.communicate()
     assert pids(folder) == before
 
 
@@ -161,13 +176,18 @@ def test_in_the_foreground_it_watches_until_ctrl_c(folder: Path) -> None:
     os.kill(before[0], signal.SIGTERM)
     until(lambda: Handle(folder).supervisor is None, "the supervisor ends when it is told to")
     here = start("up", "--foreground", folder=folder)
-    read_line(here)
-    until(lambda: Handle(folder).supervisor == here.pid, "it watches itself")
-    assert ended(here, signal.SIGINT) == 0
+    try:
+        read_line(here)
+        until(lambda: Handle(folder).supervisor == here.pid, "it watches itself")
+        assert ended(here, signal.SIGINT) == 0
+    finally:
+        here.kill()
+        here.communicate()
     say("up", folder=folder)
     assert pids(folder)[1:] == before[1:]
 
 
+@pytest.mark.slow
 def test_down_takes_all_with_it(tmp_path: Path) -> None:
     place = tmp_path / "cluster"
     with brought_up(place, "--replicas", "0"):
@@ -217,6 +237,43 @@ def test_a_change_of_mind_ends_a_long_resharding(folder: Path) -> None:
     told = say("scale", "3", folder=folder)
     assert (told["status"]["shards"], told["status"]["nodes"]) == (3, 6)
     assert missing(folder, COUNT) == []
+
+
+@pytest.mark.slow
+def test_who_waits_hears_that_something_else_was_asked_for(folder: Path) -> None:
+    first = start("scale", "5", folder=folder)
+    try:
+        until(lambda: Handle(folder).require().spec.min_shards == 5, "the first has asked")
+        assert say("scale", "3", folder=folder)["status"]["shards"] == 3
+        assert "something else was asked for" in first.communicate(timeout=120)[0]
+        assert first.returncode == 1
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_ctrl_c_ends_the_wait_and_says_what_goes_on(folder: Path) -> None:
+    before = pids(folder)
+    os.kill(before[0], signal.SIGSTOP)  # so that there is something to wait for
+    waiting = start("set", "--window", "61s", folder=folder)
+    try:
+        until(lambda: Handle(folder).require().spec.burst.window_seconds == 61, "it has asked")
+        until(lambda: hears_ctrl_c(waiting.pid), "it hears Ctrl-C")
+        waiting.send_signal(signal.SIGINT)
+        assert "status --watch" in waiting.communicate(timeout=60)[1]
+        assert waiting.returncode == 130
+    finally:
+        os.kill(before[0], signal.SIGCONT)
+        waiting.kill()
+        waiting.communicate()
+    assert say("set", "--window", "60s", folder=folder)["status"]["phase"] == "Steady"
+    assert pids(folder) == before
+
+
+def hears_ctrl_c(pid: int) -> bool:
+    """Whether it has a handler for it."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> signal.SIGINT - 1 & 1)
 
 
 @pytest.mark.slow

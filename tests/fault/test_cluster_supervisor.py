@@ -92,8 +92,12 @@ def test_a_folder_that_is_removed_takes_all_processes_with_it(tmp_path: Path) ->
             shutil.rmtree(place, ignore_errors=True)
             return not place.exists()
 
-        until(removed, "the folder is gone")
-        until(lambda: not any(map(alive, pids)), "all are gone")
+        try:
+            until(removed, "the folder is gone")
+            until(lambda: not any(map(alive, pids)), "all are gone")
+        finally:
+            for pid in filter(alive, pids):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_supervisor_that_hangs_is_ended_with_the_cluster(tmp_path: Path) -> None:

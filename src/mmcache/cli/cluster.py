@@ -119,10 +119,7 @@ def url(*, place: Place = DEFAULT_PLACE) -> int:
     """
     place.handle.require()
     found = place.handle.url
-    show(place, {"url": found}, lambda: "")
-    if not place.json:
-        print(found)
-    return Exit.DONE
+    return _say(place, "url", found)
 
 
 @app.command
@@ -133,8 +130,14 @@ def password(*, place: Place = DEFAULT_PLACE) -> int:
     """
     place.handle.require()
     found = place.handle.password
-    show(place, {"password": found}, lambda: "")
-    if not place.json:
+    return _say(place, "password", found)
+
+
+def _say(place: Place, name: str, found: str) -> int:
+    """That alone, in one line as it is: a shell takes it in by `$(…)`, which keeps an empty line before it."""
+    if place.json:
+        show(place, {name: found}, lambda: "")
+    else:
         print(found)
     return Exit.DONE
 
@@ -192,19 +195,26 @@ def _wait(handle: Handle, wanted: Wanted, place: Place) -> Told | None:
     """None: it is refused, and said so. Raises `ScaleError`, `KeyboardInterrupt`."""
     from mmcache.scale.status import Phase
 
-    with bar(place) as progress, ended_by_signal() as pause:
+    try:
+        with bar(place) as progress, ended_by_signal() as pause:
 
-        def hear(told: Told) -> None:
-            status = told.status
-            assert status is not None
-            progress("shards", min(status.shards, status.wanted), max(status.wanted, 1))
-            progress("nodes", status.ready_nodes, max(status.nodes, 1))
-            if status.progress is not None:
-                progress("slots", status.progress.moved, max(status.progress.total, 1))
+            def hear(told: Told) -> None:
+                status = told.status
+                assert status is not None
+                progress("shards", min(status.shards, status.wanted), max(status.wanted, 1))
+                progress("nodes", status.ready_nodes, max(status.nodes, 1))
+                if status.progress is not None:
+                    progress("slots", status.progress.moved, max(status.progress.total, 1))
 
-        told = handle.settled(wanted.generation, hear, pause)
+            told = handle.settled(wanted.generation, hear, pause)
+    except KeyboardInterrupt:
+        complain(f"it goes on by itself; mmcache cluster status --watch{place.words} shows how far it is")
+        raise
     assert told is not None  # else Ctrl-C was raised
     assert told.status is not None
+    if told.generation != wanted.generation:
+        _refused(f"meanwhile something else was asked for: {told.status.shards} shards, {told.status.message}", place)
+        return None
     if told.status.phase is not Phase.BLOCKED:
         return told
     _refused(f"{told.status.message}; it is done as soon as it can be. What is wanted: mmcache cluster status", place)

@@ -239,6 +239,15 @@ def test_a_name_is_no_path(name: str) -> None:
         default_folder(name)
 
 
+def test_who_has_no_home_is_told_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ScaleError, match="nobody-is-called-so"):
+        Handle(Path("~nobody-is-called-so/x"))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(ScaleError, match="--folder"):
+        default_folder()
+
+
 def test_a_folder_of_other_things_is_left_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -286,7 +295,7 @@ def test_no_other_users_folder_is_used_or_ended(files: Files, monkeypatch: pytes
     handle = Handle(files.folder)
     handle.up({}, 30_000, start=False)
     monkeypatch.setattr(os, "geteuid", lambda: 123_456)
-    for command in (lambda: handle.up({}), handle.down):
+    for command in (lambda: handle.up({}), lambda: handle.change({"replicas": 2}), handle.down):
         with pytest.raises(ScaleError, match="another user"):
             command()
     assert files.spec.exists()

@@ -167,9 +167,11 @@ def test_what_is_usual_is_kept_at_the_end(files: Files, turns: Turns) -> None:
     supervisor = Supervisor(files.folder, turns)
     thread = threading.Thread(target=supervisor.run)
     thread.start()
-    until(lambda: turns.specs, "a turn was made")
-    supervisor.stop()
-    thread.join()
+    try:
+        until(lambda: turns.specs, "a turn was made")
+    finally:
+        supervisor.stop()
+        thread.join()
     assert files.baseline() == {"turns": len(turns.specs)}
 
 

@@ -43,14 +43,21 @@ def default_folder(name: str = "default") -> Path:
     """Where the cluster of a name is: `~/.local/state/mmcache/cluster/NAME`. Raises `ScaleError` for a bad name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
         raise ScaleError(f"a cluster's name is letters, digits, dots and dashes, not {name!r}")
-    return default_traces().parent / "cluster" / name
+    try:
+        return default_traces().parent / "cluster" / name
+    except RuntimeError as error:
+        raise ScaleError(f"{error}: give --folder") from error
 
 
 class Handle:
     """Of the cluster in a folder, which need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
-        self.files = Files(folder.expanduser().resolve())
+        """Raises `ScaleError` for a folder of a user that there is not."""
+        try:
+            self.files = Files(folder.expanduser().resolve())
+        except RuntimeError as error:
+            raise ScaleError(f"{folder}: {error}") from error
 
     @property
     def exists(self) -> bool:
@@ -112,6 +119,7 @@ class Handle:
     def change(self, change: dict[str, Any]) -> Wanted:
         """Another spec. Raises `ScaleError`, `SettingsError`."""
         self.require()
+        self.files.require_owner(self.files.folder)  # what root wrote its supervisor could not read
         with self.files.commanded():
             old = self.require()
             spec = changed(old.spec, change)
@@ -152,7 +160,8 @@ class Handle:
             if time.monotonic() - moved > _STUCK_SECONDS:
                 words = "" if told is None else told.trouble or (told.status.message if told.status else "")
                 raise ScaleError(
-                    f"nothing has moved for {_STUCK_SECONDS:g} s: {words}; mmcache cluster status says more"
+                    f"nothing has moved for {_STUCK_SECONDS:g} s: {words or 'nothing was told'}; the supervisor's last "
+                    f"words: {self._last_words()}; mmcache cluster status says more"
                 )
         return None
 

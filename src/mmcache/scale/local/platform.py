@@ -146,8 +146,7 @@ class LocalPlatform:
     def end_all(self, patience: float = 4 * END_SECONDS) -> None:
         """All members are ended and their folders gone. Raises `ScaleError` when one does not end."""
         with self._lock:
-            end = time.monotonic() + patience
-            began = self._monotonic()
+            began = time.monotonic()
             for name in self._everything():
                 with suppress(OSError):  # the disk may be full
                     self._note(name, leaving=True)
@@ -155,9 +154,9 @@ class LocalPlatform:
                 if not (self.files.members / name).exists():
                     self._signal(name, signal.SIGKILL)
             while left := [name for name in self._everything() if self._alive(name)]:
-                if time.monotonic() > end:
+                if time.monotonic() - began > patience:
                     raise ScaleError(f"these members do not end: {', '.join(left)}; see {self.files.members}")
-                if self._monotonic() - began > END_SECONDS:
+                if time.monotonic() - began > END_SECONDS:
                     for name in left:
                         self._signal(name, signal.SIGKILL)
                 self._children = [pid for pid in self._children if not processes.reaped(pid)]
