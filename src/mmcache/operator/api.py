@@ -96,12 +96,15 @@ class Api:
                 return found
             params["continue"] = onward
 
-    def apply(self, kind: Resource, wanted: Object) -> Object:
-        """Server-side apply: what it names becomes ours, and so; the rest stays as it is."""
+    def apply(self, kind: Resource, wanted: Object, force: bool = True) -> Object:
+        """Server-side apply: what it names becomes ours, and so; the rest stays as it is.
+
+        force: also what is somebody else's; else it is refused with code 409.
+        """
         told = wanted["metadata"]
         return self._asked(
             "PATCH", kind.path(told["namespace"], told["name"]), wanted, "application/apply-patch+yaml",
-            {"fieldManager": MANAGER, "force": "true"},
+            {"fieldManager": MANAGER, "force": "true" if force else "false"},
         )  # fmt: skip
 
     def merge(self, kind: Resource, namespace: str, name: str, change: Object, subresource: str = "") -> Object:

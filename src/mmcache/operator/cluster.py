@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mmcache.model.errors import KubernetesError, ScaleError, SettingsError
-from mmcache.operator import events, manifests, passwords, secrets, status, troubles
+from mmcache.operator import events, manifests, owned, passwords, secrets, status, troubles
 from mmcache.operator.api import CACHES, CONFIG_MAPS, Api, Object
 from mmcache.operator.names import FORCE_DELETE
 from mmcache.operator.platform import KubernetesPlatform
@@ -135,7 +135,7 @@ class Cluster:
         return self._controller
 
     def _remembered(self, wish: Wish) -> Any:
-        found = self._api.get(CONFIG_MAPS, wish.namespace, f"{wish.name}-load")
+        found = owned.look(self._api, CONFIG_MAPS, wish, f"{wish.name}-load")
         if found is None:
             return None
         self._saved = (found.get("data") or {}).get("load.json")
@@ -183,8 +183,14 @@ class Cluster:
         self._saved_at = self._clock()
         saved = json.dumps(controller.saved(), sort_keys=True)
         if saved != self._saved:
-            self._api.apply(CONFIG_MAPS, manifests.baseline(wish, saved))
-            self._saved = saved
+            try:
+                owned.apply(self._api, CONFIG_MAPS, wish, manifests.baseline(wish, saved))
+            except KubernetesError as error:
+                if error.code not in _REFUSED:
+                    raise
+                self._refused(wish, str(error))
+            else:
+                self._saved = saved
 
     def _tell(self, resource: Mapping[str, Any], wish: Wish, done: Status) -> None:
         assert self._platform is not None

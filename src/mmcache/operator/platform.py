@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmcache.model.errors import KubernetesError
-from mmcache.operator import gate, manifests, pods, troubles
+from mmcache.operator import gate, manifests, owned, pods, troubles
 from mmcache.operator.api import (
     BUDGETS,
     BUDGETS_BEFORE_1_21,
@@ -52,7 +52,7 @@ class KubernetesPlatform:
         seen = {
             (number, place): found
             for found in self._api.list(PODS, wish.namespace, selector(wish))
-            if (at := _place(found)) is not None
+            if (at := _place(wish.name, found)) is not None
             for number, place in [at]
         }
         self.troubles = {
@@ -70,35 +70,36 @@ class KubernetesPlatform:
     def start_shard(self, shard: int, members: int) -> None:
         """Services and settings first: the pods need them."""
         self.ensure()
-        now = self._api.get(STATEFUL_SETS, self.wish.namespace, stateful_set(self.wish.name, shard))
+        now = owned.look(self._api, STATEFUL_SETS, self.wish, stateful_set(self.wish.name, shard))
         if now is not None and now["metadata"].get("deletionTimestamp"):
             return  # its name is free once it has gone
         running = 0 if now is None else int(now["spec"].get("replicas", 1))
-        self._api.apply(STATEFUL_SETS, pods.shard(self.wish, shard, max(members, running)))
+        owned.apply(self._api, STATEFUL_SETS, self.wish, pods.shard(self.wish, shard, max(members, running)))
 
     def stop_shard(self, shard: int, keep: int = 0) -> None:
         """From the top place down, as StatefulSets do; the last one takes the StatefulSet with it."""
         wish, name = self.wish, stateful_set(self.wish.name, shard)
-        now = self._api.get(STATEFUL_SETS, wish.namespace, name)
+        now = owned.look(self._api, STATEFUL_SETS, wish, name)
         if keep == 0:
             if now is not None:
                 self._api.delete(STATEFUL_SETS, wish.namespace, name, now["metadata"]["uid"])
         elif now is not None and int(now["spec"].get("replicas", 1)) > keep:
-            self._api.apply(STATEFUL_SETS, pods.shard(wish, shard, keep))
+            owned.apply(self._api, STATEFUL_SETS, wish, pods.shard(wish, shard, keep))
 
     def replace(self, member: Member) -> None:
         """The StatefulSet learns what is wanted, then makes the pod anew. A pod that is new already stays."""
         wish = self.wish
         self.ensure()
         found = self._api.get(PODS, wish.namespace, pod(wish.name, member.shard, member.place))
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        if found is None or _place(wish.name, found) is None or found["metadata"].get("deletionTimestamp"):
             return
         if member.host and (found.get("status") or {}).get("podIP", "") != member.host:
             return  # not the one that was meant
-        now = self._api.get(STATEFUL_SETS, wish.namespace, stateful_set(wish.name, member.shard))
+        now = owned.look(self._api, STATEFUL_SETS, wish, stateful_set(wish.name, member.shard))
         if now is None or now["metadata"].get("deletionTimestamp"):
             return
-        self._api.apply(STATEFUL_SETS, pods.shard(wish, member.shard, int(now["spec"].get("replicas", 1))))
+        made = pods.shard(wish, member.shard, int(now["spec"].get("replicas", 1)))
+        owned.apply(self._api, STATEFUL_SETS, wish, made)
         self._api.delete(PODS, wish.namespace, found["metadata"]["name"], found["metadata"]["uid"])
 
     def mark(self, seen: Observed, now: str) -> None:
@@ -133,7 +134,8 @@ class KubernetesPlatform:
         for found in self._shards():
             if not found["metadata"].get("deletionTimestamp"):
                 number = int(found["metadata"]["labels"][SHARD])
-                self._api.apply(STATEFUL_SETS, pods.shard(self.wish, number, int(found["spec"].get("replicas", 1))))
+                made = pods.shard(self.wish, number, int(found["spec"].get("replicas", 1)))
+                owned.apply(self._api, STATEFUL_SETS, self.wish, made)
 
     def empty(self) -> bool:
         """Nothing of the cluster runs any more."""
@@ -141,12 +143,12 @@ class KubernetesPlatform:
 
     def _shards(self) -> list[Object]:
         found = self._api.list(STATEFUL_SETS, self.wish.namespace, selector(self.wish))
-        return [one for one in found if str(one["metadata"]["labels"].get(SHARD, "")).isdecimal()]
+        return [one for one in found if owned.is_ours(one, self.wish) and _is_shard(self.wish.name, one["metadata"])]
 
     def _keep(self, kind: Any, wanted: Manifest) -> None:
         path = kind.path(wanted["metadata"]["namespace"], wanted["metadata"]["name"])
         if self._applied.get(path) != wanted:
-            self._api.apply(kind, wanted)
+            owned.apply(self._api, kind, self.wish, wanted)
             self._applied[path] = wanted
 
 
@@ -154,14 +156,21 @@ def _template(wish: Wish, number: int) -> str:
     return str(pods.template(wish, number)["metadata"]["labels"][TEMPLATE])
 
 
-def _place(found: Mapping[str, Any]) -> tuple[int, int] | None:
+def _is_shard(name: str, told: Mapping[str, Any]) -> bool:
+    """Whether metadata are those of a StatefulSet of a cluster of this name."""
+    number = str(told["labels"].get(SHARD, ""))
+    return number.isdecimal() and bool(told["name"] == stateful_set(name, int(number)))
+
+
+def _place(name: str, found: Mapping[str, Any]) -> tuple[int, int] | None:
     """Shard and place of a pod; None for one that is none of ours, whatever its labels say."""
     told = found["metadata"]
     number, place = told["labels"].get(SHARD, ""), told["name"].rpartition("-")[2]
-    owners = told.get("ownerReferences") or ()
-    if not (number.isdecimal() and place.isdecimal()) or not any(one["kind"] == "StatefulSet" for one in owners):
+    if not (number.isdecimal() and place.isdecimal()) or told["name"] != pod(name, int(number), int(place)):
         return None
-    return int(number), int(place)
+    owner = ("StatefulSet", stateful_set(name, int(number)))
+    made = any((one["kind"], one.get("name")) == owner for one in told.get("ownerReferences") or ())
+    return (int(number), int(place)) if made else None
 
 
 def _member(

@@ -19,11 +19,11 @@ def rules() -> list[Rule]:
         _rule("apps", "statefulsets", "get", "list", "create", "patch", "delete"),
         _rule("", "pods", "get", "list", "delete"),
         _rule("", "pods/status", "patch"),
-        _rule("", "services", "create", "patch"),
+        _rule("", "services", "get", "create", "patch"),
         _rule("", "configmaps", "get", "create", "patch"),
         _rule("", "secrets", "get"),
         _rule("", "events", "get", "create", "patch"),
-        _rule("policy", "poddisruptionbudgets", "create", "patch"),
+        _rule("policy", "poddisruptionbudgets", "get", "create", "patch"),
     ]
 
 

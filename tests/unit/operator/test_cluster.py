@@ -226,8 +226,10 @@ def test_a_decision_is_saved_at_once_and_a_clock_that_is_set_back_holds_nothing_
 
 def test_a_damaged_memory_is_no_end(steered: list[Steered]) -> None:
     world = World()
-    world.server.put(CONFIG_MAPS.path(NS, "shared-load"), {"metadata": {}, "data": {"load.json": "{"}})
     world.cluster.turn(never)
+    world.server.objects[CONFIG_MAPS.path(NS, "shared-load")]["data"]["load.json"] = "{"
+    steered.clear()
+    world.again().turn(never)
     assert steered[0].was is not None
     assert world.status["phase"] == "Steady"
 
