@@ -94,7 +94,7 @@ def test_what_is_gone_and_what_is_not_right_is_noticed(servers: Cluster) -> None
 
 def test_a_load_that_nobody_takes_says_why(servers: Cluster) -> None:
     job = msgspec.structs.replace(job_for(servers, keys=10, sizes={64: 1.0}), password="not-it", timeout_seconds=1.0)
-    with pytest.raises(AssetError, match="nothing could be written"), Crowd(job) as crowd:
+    with pytest.raises(AssetError, match=r"nothing could be written: .*WRONGPASS"), Crowd(job) as crowd:
         until(lambda: not crowd.filling(0.1), "filled")
 
 

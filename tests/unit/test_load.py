@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmcache.cli.bench_live import _lines
 from mmcache.lab.load.blocks import MIX, SMALLEST, Blocks, mean_bytes, size_of
-from mmcache.lab.load.counts import BIN_SECONDS, Counts, Histogram, Timeline
+from mmcache.lab.load.counts import BIN_SECONDS, Checked, Counts, Histogram, Timeline
+from mmcache.lab.load.crowd import Outcome
 from mmcache.lab.load.job import Job, Message, Order, Seen, Start
 from mmcache.lab.load.ledger import Answer, Ledger
 from mmcache.lab.load.shape import Shape, arrival_times, burst, mine, popularity, ramp, steady, traced
+from mmcache.lab.load.summary import summary
 from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.model.frame import Frame
 
@@ -179,6 +182,12 @@ def test_how_long_a_key_had_no_answer() -> None:
     assert ledger.longest_silence == (0.25, 11.25)
     ledger.absent(1, 12.0, 12.5)
     assert ledger.longest_silence == (2.5, 12.5)
+    ledger.unanswered(3, 13.0)
+    ledger.end(17.0)
+    assert ledger.longest_silence == (4.0, 17.0)
+    assert ledger.silent(9) == [3]
+    ledger.read(3, None, 18.0, 18.5)
+    assert ledger.longest_silence == (5.5, 18.5)
 
 
 # counts
@@ -217,3 +226,14 @@ def test_a_job_passes_a_pipe_and_shows_no_password() -> None:
     assert job.shape == Shape((0.0, 1.0), (1.0, 2.0))
     assert steady() == Shape()
     assert "secret" not in repr(job) + repr(job.settings) + repr(start)
+
+
+# the command's words
+
+
+def test_the_summary_says_what_had_no_answer_and_could_not_be_read() -> None:
+    counts = Counts(reads=10, hits=5, missed={"absent": 1, "tier-down": 4}, writes=3, refused={"tier-down": 3})
+    ended = Outcome(counts, 1.0, [0.1], 0, 0.5, 1.0, [], 0, Checked(keys=7, unread=7))
+    shown = _lines(summary(Job("valkey://h:1", 13.0, 1.0, 7, {64: 1.0}), ended))
+    assert shown["not answered, not stored"] == "7 tier-down"
+    assert shown["lost"] == "0 of 7 that were written; 7 could not be read"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,18 +140,21 @@ def _lines(found: dict[str, Any]) -> dict[str, object]:
         "hits": _share(found["hit_ratio"]),
         "P50, P99, P99.9": ", ".join(_ms(found[name]) for name in ("p50_ms", "p99_ms", "p999_ms")),
         "MB a second": f"{found['megabytes_a_second']:g}",
-        "not answered, not stored": _by_reason({**found["missed"], **found["refused"]}),
+        "not answered, not stored": _by_reason(found["missed"], found["refused"]),
         "wrong answers": found["wrong"],
         "lost": f"{found['lost']}"
-        + (" so far; not all were looked for" if checked is None else f" of {checked['keys']:,} that were written"),
+        + (" so far; not all were looked for" if checked is None else f" of {checked['keys']:,} that were written")
+        + (f"; {checked['unread']:,} could not be read" if checked and checked["unread"] else ""),
         "longest a key had no answer": f"{found['longest_silence_seconds']:g} s",
         "processes busy": ", ".join(f"{100 * share:.0f} %" for share in found["processor_shares"]),
         **({"not asked for want of time": f"{found['unasked']:,}; {found['limit']}"} if found["unasked"] else {}),
     }
 
 
-def _by_reason(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()) if count) or "0"
+def _by_reason(missed: dict[str, int], refused: dict[str, int]) -> str:
+    """What is not there is a miss, but an answer."""
+    counts = Counter(missed) + Counter(refused)
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()) if reason != "absent") or "0"
 
 
 def _share(share: float | None) -> str:

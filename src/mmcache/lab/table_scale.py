@@ -67,7 +67,7 @@ class ScaleTable(Table):
         """Of the last run, with their seeds."""
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:
-        """Full: about ten minutes, 1 GB of blocks, the default burst. Quick: 50 MB, a window of five seconds."""
+        """Full: about eight minutes, 1 GB of blocks, the default burst. Quick: 30 MB, a window of two seconds."""
         self.trials, absent = [], []
         rows: list[Row] = []
         seeds = tuple(seeds[:1])  # each trial is long; its inner repetition is thousands of requests
@@ -131,16 +131,18 @@ class ScaleTable(Table):
 
 def _extent(quick: bool) -> Extent:
     if quick:
-        return Extent(50_000_000, 200.0, 2.0, memory_bytes=256 << 20)
-    return Extent(1_000_000_000, 200.0, 8.0)
+        return Extent(30_000_000, 200.0, 1.0, memory_bytes=256 << 20)
+    return Extent(1_000_000_000, 200.0, 4.0)
 
 
 def _attempts(quick: bool) -> dict[str, Attempt]:
     large = _extent(quick)
-    small = Extent(40_000_000, 1000.0 if quick else 1500.0, 4.0 if quick else 45.0, "4KiB", 256 << 20)
-    spec = BurstSpec(window_seconds=5.0) if quick else BurstSpec()
+    small = Extent(40_000_000, 1500.0, 20.0, "4KiB", 256 << 20)
+    if quick:
+        small = Extent(10_000_000, 400.0, 0.5, "4KiB", 256 << 20)
+    spec = BurstSpec(window_seconds=2.0) if quick else BurstSpec()
     made: dict[str, Attempt] = {
-        "burst": lambda at, seed, told: burst("burst", at, small, spec, 2.0 if quick else 10.0, seed, told),
+        "burst": lambda at, seed, told: burst("burst", at, small, spec, 1.0 if quick else 5.0, seed, told),
         "atomic": lambda at, seed, told: reshard("atomic", at, VALKEY, large, seed, told),
         "key-by-key": lambda at, seed, told: reshard("key-by-key", at, REDIS, large, seed, told),
         "primary-killed": lambda at, seed, told: reshard("primary-killed", at, VALKEY, large, seed, told, "primary"),
@@ -160,7 +162,7 @@ def _most(folder: Path, quick: bool, seed: int, progress: Progress) -> list[Row]
     """How much the generator can ask for."""
     rows = []
     for way, (size, reads) in WAYS.items():
-        found = most(folder / way, VALKEY, way, 2.0 if quick else 6.0, seed, progress)
+        found = most(folder / way, VALKEY, way, 1.0 if quick else 4.0, seed, progress)
         words = f"{size} B, {100 * reads:.0f} % reads, on the cores that the servers share"
         rows += [
             Row.of(

@@ -97,6 +97,7 @@ class Lane:
                     continue
                 ready = min(int(np.searchsorted(due, now - begin, side="right")), at + MOST_AT_ONCE)
                 at += self._batch(due[at:ready], numbers[at:ready], reading[at:ready])
+        self.ledger.end(time.monotonic())
         self._report(None)
 
     def _arrivals(self, stop: Event) -> Iterator[tuple[list[float], list[int], list[bool]]]:

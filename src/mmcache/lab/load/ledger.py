@@ -101,6 +101,12 @@ class Ledger:
         """Nobody said whether there is one."""
         self._silent.setdefault(number, asked)
 
+    def end(self, now: float) -> None:
+        """Nothing is asked any more: what still has no answer has had none until now."""
+        for number, since in list(self._silent.items()):
+            self._answered(number, since, now)
+            self._silent[number] = since
+
     def silent(self, most: int) -> list[int]:
         """Some keys that have had no answer, which is how they are asked again: to know for how long."""
         return list(islice(self._silent, most))

@@ -23,7 +23,7 @@ from mmcache.lab.load.job import Ended, Go, Message, Order, Ready, Start, Stop, 
 from mmcache.lab.load.lane import Lane
 from mmcache.model.errors import MMCacheError, TierError
 from mmcache.model.event import Event as Happened
-from mmcache.model.event import Failed
+from mmcache.model.event import Failed, Refused, RefuseReason
 from mmcache.tiers.valkey.tier import ValkeyTier
 
 _TOLD_AGAIN = 5.0
@@ -97,13 +97,14 @@ class Worker:
         self._go.put(None)
 
     def _heard(self, event: Happened) -> None:
-        if isinstance(event, Failed):
+        if isinstance(event, Failed) or (isinstance(event, Refused) and event.reason is RefuseReason.TIER_DOWN):
             now = time.monotonic()
             with self._lock:
                 if now < self._last + _TOLD_AGAIN:
                     return
                 self._last = now
-            self.tell(Told(f"{event.where}: {event.detail}"[:_LONGEST_WORD]))
+            where = event.where if isinstance(event, Failed) else event.tier
+            self.tell(Told(f"{where}: {event.detail}"[:_LONGEST_WORD]))
 
     def tell(self, message: Message) -> None:
         """One line out."""

@@ -30,6 +30,7 @@ MORE = 5
 _HALF = SLOTS * (MORE - FIRST) // MORE // 2
 """Slots at new shards when half of those that are to go have gone."""
 _LONGEST = 180.0
+_LONGEST_OFFSET = 5.0
 _BREAK = 2.0
 """Seconds without a supervisor."""
 Fault = Literal["", "primary", "target", "supervisor"]
@@ -113,8 +114,11 @@ def _primary(handle: Handle, *, giving: bool) -> tuple[str, int, str, int]:
 
 
 def _offset(port: int, password: str | None) -> int:
-    """0 where it cannot be told: then nothing counts as replicated."""
-    try:
-        return offset_of(port, password)
-    except (OSError, TierError):
-        return 0
+    """Of the replica whose primary is dead. Raises `ScaleError`: what nobody can tell must not excuse a loss."""
+    end = time.monotonic() + _LONGEST_OFFSET
+    while True:
+        try:
+            return offset_of(port, password)
+        except (OSError, TierError) as error:
+            if time.monotonic() > end:
+                raise ScaleError(f"the replica does not say how far it was: {error}") from error
