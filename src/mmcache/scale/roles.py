@@ -109,7 +109,10 @@ def in_step(picture: Picture, aim: Aim) -> Plan | None:
 
 
 def surplus(picture: Picture, aim: Aim) -> Plan | None:
-    """Fewer replicas are wanted: the members of the highest places go, the primary never."""
+    """Fewer replicas are wanted: the members of the highest places go, never a primary that serves.
+
+    One that serves nothing goes as it is: it could not hand over, since elections are only held over slots.
+    """
     for shard in _wanted(picture, aim):
         members = picture.shards[shard]
         beyond = [member for member in members if member.place >= aim.members and not member.leaving]
@@ -118,7 +121,7 @@ def surplus(picture: Picture, aim: Aim) -> Plan | None:
         phase, primary = phase_of(picture, aim, shard), picture.primaries.get(shard)
         if primary is None or primary.leaving:
             return wait(phase, "Stopping", f"shard {shard} has a member too many, and no primary yet that stays")
-        if primary in beyond:
+        if primary in beyond and picture.serves(primary.name):
             heir = heir_of(picture, shard, [member for member in members if member not in beyond])
             if heir is None:
                 return wait(phase, "Synchronizing", f"{primary.name} is to go when a replica can take its place")

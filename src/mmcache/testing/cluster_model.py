@@ -208,8 +208,9 @@ class ClusterModel:
                 node.newest = node.epoch = node.newest + 1
             for owner, theirs in node.table.items():  # an UPDATE for who claims what is not its own any more
                 epoch = node.epoch if owner == node.id else node.known[owner].epoch if owner in node.known else 0
-                if owner != peer.id and theirs & peer.slots and epoch > peer.epoch and owner in peer.known:
-                    peer.known[owner].epoch = max(epoch, peer.known[owner].epoch)
+                news = owner in peer.known and epoch > max(peer.epoch, peer.known[owner].epoch)
+                if owner != peer.id and theirs & peer.slots and news:
+                    peer.known[owner].epoch = epoch
                     peer.newest = max(peer.newest, epoch)
                     peer.believe(owner, epoch, theirs, self.migrates)
         for told in list(peer.known.values()):

@@ -121,8 +121,10 @@ class ClusterSteps:
             return
         primary = self.model.node(node.primary)
         if not taken:
-            if primary is None or not node.reaches(primary) or not node.in_sync or not self.model.agreed(node):
-                raise Refused("its primary is not there, or no majority")
+            if primary is None or not primary.slots or not node.reaches(primary) or not node.in_sync:
+                raise Refused("its primary is not there, or serves nothing: elections are only held over slots")
+            if not self.model.agreed(node):
+                raise Refused("no majority")
             node.blocks = primary.blocks
         node.promoted()
         if primary is not None and node.reaches(primary) and node.id in primary.known:

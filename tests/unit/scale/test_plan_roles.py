@@ -80,6 +80,19 @@ def test_a_primary_hands_over_before_its_place_goes() -> None:
     assert scene.plan(replicas=0).step is None
 
 
+def test_a_primary_that_serves_nothing_goes_without_handing_over() -> None:
+    scene = Scene()
+    for place in range(3):
+        scene.add(3, place)
+    for place in range(2):
+        scene.node(f"3-{place}", primary=id_of("3-2"))
+    assert scene.plan(4).step == StopShard(3, 2)
+    scene.member("3-2", leaving=True)
+    assert (scene.plan(4).step, scene.plan(4).reason) == (None, "Stopping")
+    scene.remove("3-2", "fail")
+    assert scene.plan(4).step == Failover("3-0", taken=True)
+
+
 def test_a_member_that_is_missing_does_not_cost_the_primary_beyond_it() -> None:
     scene = Scene(replicas=2)
     scene.node("0-2", primary="", slots=scene.nodes["0-0"].slots, epoch=9)
