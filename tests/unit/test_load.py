@@ -17,7 +17,7 @@ from mmcache.lab.load.crowd import Outcome
 from mmcache.lab.load.job import Job, Message, Order, Seen, Start
 from mmcache.lab.load.ledger import Answer, Ledger
 from mmcache.lab.load.shape import Shape, arrival_times, burst, mine, popularity, ramp, steady, traced
-from mmcache.lab.load.summary import summary
+from mmcache.lab.load.summary import limit, summary
 from mmcache.model.errors import InvalidInputError, SettingsError
 from mmcache.model.frame import Frame
 
@@ -237,3 +237,12 @@ def test_the_summary_says_what_had_no_answer_and_could_not_be_read() -> None:
     shown = _lines(summary(Job("valkey://h:1", 13.0, 1.0, 7, {64: 1.0}), ended))
     assert shown["not answered, not stored"] == "7 tier-down"
     assert shown["lost"] == "0 of 7 that were written; 7 could not be read"
+
+
+def test_a_limit_is_told_where_more_than_a_few_were_not_asked() -> None:
+    def ended(unasked: int, busy: float) -> Outcome:
+        return Outcome(Counts(reads=1000), 1.0, [busy], unasked, 0.0, 0.0, [], 0, None)
+
+    assert limit(ended(5, 1.0)) == ""
+    assert "--processes" in limit(ended(500, 0.95))
+    assert "servers" in limit(ended(500, 0.5))

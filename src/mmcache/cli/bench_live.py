@@ -147,7 +147,7 @@ def _lines(found: dict[str, Any]) -> dict[str, object]:
         + (f"; {checked['unread']:,} could not be read" if checked and checked["unread"] else ""),
         "longest a key had no answer": f"{found['longest_silence_seconds']:g} s",
         "processes busy": ", ".join(f"{100 * share:.0f} %" for share in found["processor_shares"]),
-        **({"not asked for want of time": f"{found['unasked']:,}; {found['limit']}"} if found["unasked"] else {}),
+        **({"not asked for want of time": f"{found['unasked']:,}; {found['limit']}"} if found["limit"] else {}),
     }
 
 
