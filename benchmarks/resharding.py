@@ -161,9 +161,9 @@ class Resharding(Table):
         "two cores, where clients, servers and whoever moves the slots share the cores. Valkey answers CLUSTER "
         "SETSLOT when the replicas have heard of it, so that key by key it waits for each slot; thirty-two "
         "connections wait side by side. redis-cli sends keys of a slot in batches of 100 however large they are; ours "
-        "in loads of at most 1 MB, or one block, since the source serves nobody meanwhile. Ours is done sooner, so "
-        "that a larger share of the reads made meanwhile meets a load: its P99 is higher than beside redis-cli, which "
-        "takes longer."
+        "in loads of at most 1 MB, or one block, since the source serves nobody meanwhile, and rests after each for as "
+        "long as it took. Ours is done sooner, so that a larger share of the reads made meanwhile meets a load: its "
+        "P99 is higher than beside redis-cli, which takes longer."
     )
 
     def run(self, quick: bool, seeds: Sequence[int], progress: Progress) -> Result:

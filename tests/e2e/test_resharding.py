@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.patience import until
 from tests.scale_stage import (
     PASSWORD,
     REDIS_6,
     REDIS_7,
     VALKEY,
+    Cut,
     Stage,
     Users,
     chosen,
@@ -23,15 +26,19 @@ from tests.scale_stage import (
     staged,
 )
 
+from mmcache import Cache
 from mmcache.lab.servers import certificates, choose, cluster, slot_of
-from mmcache.model.errors import AssetError
+from mmcache.model.errors import AssetError, ScaleError
+from mmcache.model.key import Key
 from mmcache.scale import resharding
 from mmcache.scale.access import Access
 from mmcache.scale.act import act
+from mmcache.scale.migrating import Sides
 from mmcache.scale.observe import look
 from mmcache.scale.observed import Member
 from mmcache.scale.present import Present
-from mmcache.scale.steps import Meet, MoveSlots
+from mmcache.scale.steps import Meet, MoveSlots, Replicate
+from mmcache.settings import SharedSettings
 
 
 @dataclass
@@ -84,6 +91,49 @@ def test_clients_notice_nothing_of_keys_that_move_one_by_one(tmp_path: Path, ser
 
 
 @pytest.mark.slow
+def test_a_cache_never_keeps_what_was_replaced_or_invalidated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots stand open, their keys ahead, while a host replaces and invalidates: an open slot refuses both."""
+    with staged(tmp_path, REDIS_7, 0, password=PASSWORD) as stage, ExitStack() as ends:
+        url = f"valkey://127.0.0.1:{stage.nodes['0-0'].server.port}?cluster=true"
+        shared = SharedSettings(url, password=PASSWORD, timeout_seconds=0.3)
+
+        def cut(*_: object) -> None:
+            raise Cut
+
+        def opened(name: str) -> Cache:
+            return ends.enter_context(Cache(tmp_path / name, shared=shared, secret=bytes(32)))
+
+        one, other = opened("one"), opened("other")
+        keys = [one.key(f"block {number}", modality="text", signature="s") for number in range(10)]
+        for key in keys:
+            one.put(key, "old")
+        one.flush()
+        slots = sorted({slot_of(key) for key in stage.nodes["0-0"].server.ask("KEYS", "*") if b"{" in key})
+        with monkeypatch.context() as patched:
+            patched.setattr(Sides, "close", cut)
+            with pytest.raises(Cut):
+                move(stage, slots, "0-0", "1-0", key_by_key=True)
+        seen = stage.look().nodes
+        assert set(seen["0-0"].migrating) == set(slots)
+        assert seen["1-0"].keys
+        expected: dict[Key, set[str | None]] = {}
+        for number, key in enumerate(keys):
+            if number % 2:
+                one.invalidate(key)
+            else:
+                one.put(key, "new")
+            expected[key] = {None} if number % 2 else {None, "new"}
+        one.flush()
+        assert one.stats().tiers["valkey"].detail["waits"]
+        assert all(one.get(key) in expected[key] for key in keys)
+        stage.converge()
+        # What was refused is owed, and done now.
+        until(lambda: all(cache.get(key) in expected[key] for cache in (one, other) for key in keys), "all heard")
+        fresh = opened("fresh")
+        assert all(fresh.get(key) in expected[key] for key in keys)
+
+
+@pytest.mark.slow
 def test_slots_go_from_an_old_server_to_a_new_one(tmp_path: Path) -> None:
     with staged(tmp_path, REDIS_7, 0, password=PASSWORD) as stage:
         stage.cluster.setup = replace(stage.cluster.setup, binary=chosen(*VALKEY))
@@ -94,6 +144,9 @@ def test_slots_go_from_an_old_server_to_a_new_one(tmp_path: Path) -> None:
         seen = stage.until(lambda seen: seen.nodes["3-0"].cluster_ok and seen.nodes["3-0"].id
                            in seen.nodes["0-0"].others, "they are acquainted")  # fmt: skip
         assert seen.nodes["3-0"].version.startswith("valkey 9")
+        stage.nodes["3-0"].server.ask("CLUSTER", "SETSLOT", slot_of(keys[0]), "IMPORTING", seen.nodes["0-0"].id)
+        with pytest.raises(ScaleError, match="about to get"):
+            stage.do(Replicate("3-0", "1-0"))
         stage.do(MoveSlots(tuple(sorted({slot_of(key) for key in keys})), "0-0", "3-0"))
         assert stage.look().nodes["3-0"].keys == len(keys)
         held(stage, values)

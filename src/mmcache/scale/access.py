@@ -35,6 +35,10 @@ class Access:
         with self.to(host, port) as node:
             return node.ask(*words)
 
+    def hiding(self, text: str) -> str:
+        """What a node said, without the password: it may repeat what it was told."""
+        return text.replace(self.password, "***") if self.password else text
+
     def migrating(self) -> tuple[Word, ...]:
         """The words by which MIGRATE tells the other node who we are."""
         if self.password is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mmcache.model.errors import ScaleError
 from mmcache.scale.present import Cancelled, Present
-from mmcache.scale.views import fields
+from mmcache.scale.views import fields, whole
 
 _MOST_SECONDS = 30.0
 """Nodes tell each other at least every half of `cluster-node-timeout`, which is 15 s if nobody has changed it."""
@@ -30,10 +30,10 @@ def read_epochs(name: str, present: Present) -> Epochs:
     """Now. Raises `ScaleError`."""
     contact = present.contact(name)
     told = fields(contact.ask("CLUSTER", "INFO"), "CLUSTER INFO")
-    own, heard = told.get("cluster_my_epoch", ""), told.get("cluster_current_epoch", "")
-    if not (own.isdigit() and heard.isdigit()):
-        raise ScaleError(f"{contact.place}: CLUSTER INFO does not tell its epochs")
-    return Epochs(int(own), int(heard))
+    try:
+        return Epochs(whole(told.get("cluster_my_epoch", "")), whole(told.get("cluster_current_epoch", "")))
+    except ScaleError as error:
+        raise ScaleError(f"{contact.place}: CLUSTER INFO does not tell its epochs") from error
 
 
 def outranks(target: Epochs, source: Epochs) -> bool:

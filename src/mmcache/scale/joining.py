@@ -58,6 +58,8 @@ def replicate(step: Replicate, present: Present) -> None:
         raise ScaleError(f"{step.member} serves slots itself, and can be no replica")
     if primary not in view.others or view.others[primary].flags & _LATE:
         raise ScaleError(f"{step.member} does not know {step.primary} yet")
+    if view.importing:
+        raise ScaleError(f"{step.member} has keys of slots that it is about to get, and can be no replica yet")
     if not view.me.primary and node.ask("DBSIZE"):
         node.ask("FLUSHALL")  # left over from slots that others serve now; only an empty primary can become a replica
     node.ask("CLUSTER", "REPLICATE", primary)

@@ -36,7 +36,7 @@ def look(platform: Platform, access: Access, at: float) -> Observed:
         if isinstance(answer, NodeSeen):
             nodes[member.name] = answer
         else:
-            silent[member.name] = str(answer or f"{member.host} does not answer in time")
+            silent[member.name] = access.hiding(str(answer or f"{member.host} does not answer in time"))
     return Observed(members, nodes, at, silent)
 
 

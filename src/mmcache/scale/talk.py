@@ -17,7 +17,7 @@ _PATIENCE_SECONDS = 10.0
 _MOST_BYTES = 1 << 30
 _LONGEST_LINE, _DEEPEST = 64 << 10, 8
 _AT_ONCE = 64 << 10
-_HIDDEN = "***"
+_HIDDEN, _LONGEST_SHOWN = "***", 400
 
 
 class Wire:
@@ -108,7 +108,7 @@ class Wire:
         start = 0
         while (end := self._got.find(b"\r\n", start)) < 0:
             if len(self._got) > _LONGEST_LINE:
-                raise ConnectionError(f"no reply of a server: {bytes(self._got[:40])!r}")
+                raise ConnectionError(f"no reply of a server: {self._shown(bytes(self._got[:400]))[:40]}")
             start = max(0, len(self._got) - 1)
             self._more()
         line = bytes(self._got[:end])
@@ -128,9 +128,9 @@ class Wire:
         line = self._line()
         kind, rest = line[:1], line[1:]
         if kind == b"+":
-            return rest.decode(errors="replace")
+            return self._shown(rest)
         if kind == b"-":
-            return TierError(self._shown(rest.decode(errors="replace")))
+            return TierError(self._shown(rest))
         number = _number(rest)
         if number is not None:
             if kind == b":":
@@ -141,11 +141,13 @@ class Wire:
                 return self._bytes(number)
             if kind == b"*" and number >= 0 and depth < _DEEPEST:
                 return [self._reply(depth + 1) for _ in range(number)]
-        raise ConnectionError(f"no reply of a server: {line[:40]!r}")
+        raise ConnectionError(f"no reply of a server: {self._shown(line)[:40]}")
 
-    def _shown(self, text: str) -> str:
-        """A server that does not know a command repeats its words."""
-        return text.replace(self._secret, _HIDDEN) if self._secret else text
+    def _shown(self, line: bytes) -> str:
+        """For people. A server that does not know a command repeats its words, and a terminal obeys some."""
+        text = line.decode(errors="replace")
+        text = text.replace(self._secret, _HIDDEN) if self._secret else text
+        return "".join(sign if sign.isprintable() else "?" for sign in text[:_LONGEST_SHOWN])
 
 
 def talk(

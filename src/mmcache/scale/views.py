@@ -18,6 +18,7 @@ _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _OVER = frozenset({"success", "failed", "cancelled"})
 """States of a slot migration that is no more. Any other, also one that is not known here, is under way."""
 _LARGEST = 1 << 62
+_MOST_NODES = 10_000
 _NO_SLOTS: frozenset[int] = frozenset()
 
 
@@ -45,10 +46,17 @@ def read_view(nodes: Any, known: dict[str, frozenset[int]] | None = None) -> Vie
     known = {} if known is None else known
     others: dict[str, Other] = {}
     own: tuple[Other, dict[int, str], dict[int, str]] | None = None
-    for line in _text(nodes, "CLUSTER NODES").splitlines():
+    served = 0
+    told = _text(nodes, "CLUSTER NODES")
+    if told.count("\n") > _MOST_NODES:
+        raise ScaleError(f"CLUSTER NODES names more than {_MOST_NODES} nodes")
+    for line in told.split("\n"):
         if not line:
             continue
         other, importing, migrating = _read_line(line, known)
+        served += len(other.slots)
+        if served > SLOTS:
+            raise ScaleError("CLUSTER NODES gives a slot to two nodes")
         if other.id in others or ("myself" in other.flags and own is not None):
             raise ScaleError("CLUSTER NODES names a node twice")
         others[other.id] = other
@@ -96,7 +104,7 @@ def moves_slots_itself(version: str) -> bool:
     """Whether a server of this version has CLUSTER MIGRATESLOTS."""
     name, _, number = version.partition(" ")
     major = number.partition(".")[0]
-    return name == "valkey" and major.isdigit() and len(major) < 5 and int(major) >= 9
+    return name == "valkey" and major.isdecimal() and len(major) < 5 and int(major) >= 9
 
 
 def fields(reply: Any, command: str) -> dict[str, str]:
@@ -142,7 +150,7 @@ def _read_line(line: str, known: dict[str, frozenset[int]]) -> tuple[Other, dict
         Other(
             id=id_, host=host, port=port, flags=named,
             primary=primary if primary != "-" else NOBODY if "slave" in named else "",
-            linked=link == "connected", epoch=_whole(epoch),
+            linked=link == "connected", epoch=whole(epoch),
             slots=_slots(" ".join(ranges[:first_open]), known),
         ),
         importing,
@@ -154,7 +162,7 @@ def _place(address: str) -> tuple[str, int]:
     """The IP (its name where it tells no IP) and the port. IPv6 has no brackets here."""
     place, _, names = address.partition(",")
     host, _, port = place.partition("@")[0].rpartition(":")
-    number = _whole(port)
+    number = whole(port)
     if number > 65535:
         raise ScaleError(f"CLUSTER NODES has an address that is none: {address:.60}")
     name = names.partition(",")[0]
@@ -181,17 +189,18 @@ def _keys(told: Mapping[str, str]) -> int:
     total = 0
     for name, value in told.items():
         if name.startswith("db") and name[2:].isdigit() and value.startswith("keys="):
-            total += _whole(value[5:].partition(",")[0])
+            total += whole(value[5:].partition(",")[0])
     return total
 
 
 def _count(told: Mapping[str, str], name: str) -> int:
     if name not in told:
         raise ScaleError(f"INFO does not tell {name}; may we ask for all of it?")
-    return _whole(told[name])
+    return whole(told[name])
 
 
-def _whole(digits: str) -> int:
+def whole(digits: str) -> int:
+    """A number that is not negative. Raises `ScaleError`."""
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) < _LARGEST):
         raise ScaleError(f"not a number: {digits:.30}")
     return int(digits)

@@ -102,6 +102,13 @@ WRONG = [
     lines(f"{A} 127.0.0.1:1@1 myself,master - 0 0 4 connected 9-5"),
     lines(f"{A} 127.0.0.1:1@1 myself,master - 0 0 4 connected [16384->-{B}]"),
     lines(f"{A} 127.0.0.1:1@1 myself,master - 0 0 4 connected [3->-b]"),
+    lines(
+        f"{A} 127.0.0.1:1@1 myself,master - 0 0 4 connected 0-16383", f"{B} 127.0.0.1:2@2 master - 0 0 5 connected 7"
+    ),
+    lines(
+        f"{A} 127.0.0.1:1@1 myself,master - 0 0 4 connected",
+        *(f"{number:040x} 127.0.0.1:2@2 master - 0 0 5 connected" for number in range(10_000)),
+    ),
     None,
     7,
     [b"a"],
@@ -133,6 +140,7 @@ def test_which_servers_move_slots_themselves() -> None:
     assert moves_slots_itself("valkey 9.1.2")
     assert moves_slots_itself("valkey 10.0.0")
     assert not any(map(moves_slots_itself, ("valkey 8.1.8", "redis 9.0.0", "redis 7.0.15", "valkey", "", "valkey x")))
+    assert not moves_slots_itself("valkey \N{SUPERSCRIPT NINE}.1")
 
 
 def test_migrations_of_the_server() -> None:

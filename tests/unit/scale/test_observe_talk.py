@@ -151,14 +151,34 @@ def test_no_secret_is_shown() -> None:
     assert Access().migrating() == ()
 
 
+def test_what_a_node_repeats_is_shown_without_the_secret_and_without_orders_to_a_terminal() -> None:
+    bulk = b"$%d\r\n%b\r\n" % (len(SECRET), SECRET.encode())
+    for said in (bulk, f"+{SECRET}\r\n".encode(), f"{SECRET}\r\n".encode(), f"-ERR {SECRET}\x1b[2J\r\n".encode()):
+
+        def answer(taken: socket.socket, said: bytes = said) -> None:
+            taken.recv(65536)
+            taken.sendall(b"+OK\r\n")
+            taken.recv(65536)
+            taken.sendall(said * 3)
+
+        with liar(answer) as port:
+            seen = look(Listed([port]), Access(SECRET, timeout_seconds=30.0), 0.0)
+        assert "***" in seen.silent["0-0"]
+        assert SECRET not in seen.silent["0-0"]
+        assert seen.silent["0-0"].isprintable()
+    with liar(saying(b"-ERR " + b"y" * 50_000 + b"\r\n")) as port, Wire("127.0.0.1", port) as wire:
+        (told,) = wire.call([("X",)])
+        assert len(str(told)) < 1000
+
+
 def test_errors_name_the_node_and_the_command_and_no_key() -> None:
     with liar(saying(b"-ERR no such slot\r\n")) as port, Access(timeout_seconds=30.0).to("127.0.0.1", port) as node:
         with pytest.raises(ScaleError, match=rf"^127.0.0.1:{port}: CLUSTER SETSLOT: ERR no such slot$") as caught:
             node.ask("CLUSTER", "SETSLOT", 5, "NODE", "somebody")
         assert isinstance(caught.value.__cause__, TierError)
-    with liar(saying(b"-IOERR\r\n")) as port, Access(timeout_seconds=30.0).to("127.0.0.1", port) as node:
-        with pytest.raises(ScaleError, match="MIGRATE: IOERR"):
-            node.insist([("MIGRATE", "host", 1, "", 0, 1, "AUTH", SECRET, "KEYS", b"key")])
+    words = ("MIGRATE", "host", 1, "", 0, 1, "AUTH", SECRET, "KEYS", b"key")
+    with liar(saying(b"-IOERR\r\n")) as port, pytest.raises(ScaleError, match=r"MIGRATE: IOERR$"):
+        Access(timeout_seconds=30.0).ask("127.0.0.1", port, *words)
 
 
 def test_nobody_there_and_no_such_host() -> None:
