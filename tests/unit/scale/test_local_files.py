@@ -21,7 +21,7 @@ from mmcache.scale.local.files import EVENT_BYTES, Event, Files, MemberFile, Wan
 from mmcache.scale.local.handle import changed
 from mmcache.scale.local.locks import held_by_us, holder, is_held, taken
 from mmcache.scale.local.ports import free_port, require_ports
-from mmcache.scale.local.versions import can_follow, find
+from mmcache.scale.local.versions import can_follow, find, is_meant
 from mmcache.scale.spec import ClusterSpec
 
 
@@ -207,6 +207,15 @@ def test_what_is_not_here_is_said_so(version: str) -> None:
         find(version)
 
 
+def test_a_server_that_is_not_here_any_more_is_known_by_what_was_noted() -> None:
+    told = "valkey 9.1.2", "/opt/valkey-server"
+    assert all(is_meant(version, *told) for version in ("valkey", "Valkey 9", "valkey 9.1", "valkey-9.1.2", told[1]))
+    assert not any(
+        is_meant(version, *told) for version in ("redis", "valkey 9.2", "valkey 8", "/opt/other", "nonsense")
+    )
+    assert not is_meant("valkey", "", "")
+
+
 def test_a_password_in_the_file_of_a_server_stays_one_word() -> None:
     text = config(server("valkey", 9, 1), 7001, 1 << 26, 'p"w\\', 2000)
     assert 'requirepass "p\\"w\\\\"' in text
@@ -231,6 +240,7 @@ def test_shards_that_are_asked_for_move_the_bounds() -> None:
     assert changed(grows, {"burst": {"factor": 3.0}}).burst.factor == 3.0
     with pytest.raises(SettingsError, match="minShards"):
         changed(fixed, {"min_shards": 2})
+    assert changed(fixed, {"version": "./valkey-server"}).version == str(Path("valkey-server").absolute())
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-x", "a b", "x" * 80])

@@ -19,6 +19,7 @@ from mmcache.scale.binaries import binaries
 from mmcache.scale.local import processes
 from mmcache.scale.local.files import write
 from mmcache.scale.local.platform import END_SECONDS, SILENT_LOOKS, LocalPlatform
+from mmcache.scale.local.versions import find
 from mmcache.scale.observed import Member
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.talk import ask
@@ -316,6 +317,32 @@ def test_another_version_is_not_current_until_it_is_replaced(platform: LocalPlat
     platform.want(ClusterSpec(memory_bytes=32 << 20, version=str(old)), FIRST)
     with pytest.raises(ScaleError, match="cannot read"):
         platform.replace(by_name(platform)["0-0"])
+
+
+def test_a_version_that_is_not_here_is_not_taken_for_the_one_that_runs(platform: LocalPlatform) -> None:
+    platform.start_shard(0, 1)
+    tended(platform, all_ready, "it is ready")
+    platform.want(ClusterSpec(memory_bytes=32 << 20, version="valkey 99"), FIRST)
+    (member,) = platform.members()
+    assert not member.current
+    with pytest.raises(ScaleError, match="no valkey 99 here"):
+        platform.replace(member)
+    assert platform.pids()
+
+
+def test_a_server_that_was_installed_since_is_found(
+    platform: LocalPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert binaries()  # as they were when it began
+    program = tmp_path / "valkey-server"
+    program.write_text("#!/bin/sh\necho 'Valkey server v=7.2.99 sha=0:0'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    try:
+        platform.want(ClusterSpec(version="valkey 7.2.99"), FIRST)
+        assert str(find("valkey 7.2.99")) == "valkey 7.2.99"
+    finally:
+        binaries.cache_clear()
 
 
 def test_a_server_that_does_not_start_says_why(platform: LocalPlatform, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,8 +246,10 @@ class Handle:
 
 def changed(spec: ClusterSpec, change: dict[str, Any]) -> ClusterSpec:
     """The spec with other fields. A smallest number of shards above the largest moves the largest, and the other way
-    round. Raises `SettingsError`."""
+    round; the path of a server is seen from here, the supervisor is elsewhere. Raises `SettingsError`."""
     change = dict(change)
+    if "/" in change.get("version", ""):
+        change["version"] = os.path.abspath(os.path.expanduser(change["version"]))
     least, most = change.get("min_shards"), change.get("max_shards")
     if least is not None and most is None:
         change["max_shards"] = least if spec.min_shards == spec.max_shards else max(spec.max_shards, least)

@@ -19,7 +19,7 @@ from mmcache.scale.local.config import NODE_TIMEOUT_MS, config
 from mmcache.scale.local.files import Files, MemberFile, write
 from mmcache.scale.local.locks import is_held, taken
 from mmcache.scale.local.ports import HOST, free_port, is_free
-from mmcache.scale.local.versions import can_follow, find
+from mmcache.scale.local.versions import can_follow, find, is_meant, look_anew
 from mmcache.scale.observed import Member
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.talk import Word, talk
@@ -65,6 +65,8 @@ class LocalPlatform:
 
     def want(self, spec: ClusterSpec, first_port: int = 7001) -> None:
         """How members are from now on. Those that run get another memory at once, another version by `replace`."""
+        if spec.version != self._spec.version:
+            look_anew()
         self._spec, self._first_port = spec, first_port
 
     def members(self) -> Sequence[Member]:
@@ -330,8 +332,8 @@ class LocalPlatform:
             return True
         try:
             wanted = find(version)
-        except ScaleError:  # who wants it is told when it is started
-            return True
+        except ScaleError:  # it was removed, or is not where we look: who is to be replaced by it is told so
+            return is_meant(version, file.server, file.path)
         return str(wanted) == file.server and ("/" not in version or str(wanted.path) == file.path)
 
     def _last_words(self, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import invalidate_caches
 from pathlib import Path
 
 from mmcache.model.errors import ScaleError
@@ -44,6 +45,22 @@ def find(version: str) -> Binary:
         if found.name == name and found.version[: len(numbers)] == numbers:
             return found
     raise ScaleError(f"no {version} here, only {_list(here)}")
+
+
+def is_meant(version: str, server: str, path: str) -> bool:
+    """Whether a server (such as `valkey 9.1.2`, at `path`) is what a spec's `version` means, which is not here now."""
+    if "/" in version:
+        return version == path
+    wanted, given = _FORM.fullmatch(version.strip()), _FORM.fullmatch(server)
+    if wanted is None or given is None:
+        return False
+    return all(one is None or one.lower() == other for one, other in zip(wanted.groups(), given.groups(), strict=True))
+
+
+def look_anew() -> None:
+    """Find what was installed since we began."""
+    invalidate_caches()
+    binaries.cache_clear()
 
 
 def can_follow(new: Binary, old: Binary) -> bool:
