@@ -79,10 +79,6 @@ class Counts(msgspec.Struct):
         """Of reads and writes together, seconds."""
         return _sum_of([self.took, self.took_writes]).percentile(share)
 
-    def percentile_of_reads(self, share: float) -> float | None:
-        """Seconds."""
-        return Histogram(self.took).percentile(share)
-
     def add(self, other: Counts) -> None:
         """Take what `other` counted in."""
         for name in _SUMS:

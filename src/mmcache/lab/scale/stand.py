@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,12 @@ from mmcache.lab.scale.watch import Watch
 from mmcache.lab.servers.process import free_ports
 from mmcache.model.errors import ScaleError
 from mmcache.scale.local.handle import Handle
-from mmcache.scale.status import Phase, Status
+from mmcache.scale.status import Phase
 
 FIRST = 3
 """Shards, at first."""
 _LONGEST = 240.0
 _POLL = 0.05
-Hear = Callable[[Status], None]
 
 
 @contextmanager
@@ -36,15 +35,13 @@ def standing(folder: Path, change: dict[str, Any]) -> Iterator[Handle]:
         handle.down()
 
 
-def steady(handle: Handle, generation: int, hear: Hear | None = None) -> float:
+def steady(handle: Handle, generation: int) -> float:
     """Wait until what is wanted is there; when that was, `time.monotonic`. Raises `ScaleError`."""
     end, last = time.monotonic() + _LONGEST, ""
     while time.monotonic() < end:
         told = handle.files.told()
         if told is not None and told.status is not None and told.generation >= generation:
             status, last = told.status, f"{told.status.phase}: {told.status.message} {told.trouble}"
-            if hear is not None:
-                hear(status)
             if status.phase is Phase.BLOCKED:
                 raise ScaleError(f"it cannot be done: {status.message}")
             if status.phase is Phase.STEADY and status.shards == status.wanted:

@@ -73,7 +73,6 @@ class Trial:
     outcome: Outcome | None = None
     sights: list[tuple[float, Sight]] = field(default_factory=list)
     """Seconds since the load began, and what was seen then."""
-    total_bytes: int = 0
     moved_bytes: dict[str, int] = field(default_factory=dict)
     """By phase: blocks whose slot changed its shard."""
     killed: Killed | None = None
@@ -125,7 +124,6 @@ class Run:
         numbers = range(job.keys)
         self._slots = [slot_of(names.head(blocks.key(number))) for number in numbers]
         self._bytes = [blocks.size(number) for number in numbers]
-        trial.total_bytes = sum(self._bytes)
 
     def mark(self, what: str, at: float | None = None) -> None:
         """It happens now."""
