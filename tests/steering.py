@@ -16,8 +16,8 @@ from mmcache.testing.cluster_node import ALL, Acquaintance, ModelNode, mask, slo
 from mmcache.testing.cluster_steps import ClusterSteps
 
 MOST_SLOTS = 4096
-CALM = 8
-"""Turns without a step, after which none is to be expected."""
+CALM = 12
+"""Turns without a step, after which none is to be expected: an id comes back by gossip, and is to be agreed on."""
 
 
 @dataclass

@@ -124,6 +124,21 @@ def test_deleting_comes_to_its_end_from_any_state(seed: int, was: int, cuts: lis
     assert plan_deletion(run.model.observed()).reason == "Drained"
 
 
+@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_wish_that_changes_at_each_turn_moves_slots_to_and_fro_and_loses_nothing(replicas: int, atomic: bool) -> None:
+    run, draw = steered(3, replicas, 3, atomic=atomic), random.Random(3)
+    grown(run.model, 4, replicas, draw)
+    held = run.model.reachable_blocks()
+    for turn in range(80):
+        run.wanted = 3 + 2 * (turn % 2)
+        run.turn(draw.choice([None, None, 1, 4]))
+    run.wanted = 3
+    assert run.settle().phase is Phase.STEADY
+    run.whole(3)
+    assert run.model.reachable_blocks() == held
+
+
 @given(counts=COUNTS, takers=st.sets(st.integers(0, 9), min_size=1))
 @settings(derandomize=True)
 def test_slots_become_even_with_the_fewest_moves(counts: dict[int, int], takers: set[int]) -> None:
