@@ -95,7 +95,11 @@ def _apart(wish: Wish, number: int) -> Manifest:
 
 def _container(wish: Wish) -> Manifest:
     auth, tls = wish.pods.auth and wish.pods.auth[1], wish.pods.tls is not None
-    mounts = [{"name": "conf", "mountPath": scripts.CONF, "readOnly": True}, {"name": "run", "mountPath": scripts.RUN}]
+    mounts: list[Manifest] = [
+        {"name": "conf", "mountPath": scripts.CONF, "readOnly": True},
+        {"name": "run", "mountPath": scripts.RUN},
+        {"name": "data", "mountPath": scripts.DATA},
+    ]
     if auth:
         mounts.append({"name": "auth", "mountPath": scripts.AUTH, "readOnly": True})
     if tls:
@@ -139,6 +143,7 @@ def _volumes(wish: Wish) -> list[Manifest]:
     found: list[Manifest] = [
         {"name": "conf", "configMap": {"name": f"{wish.name}-conf"}},
         {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        {"name": "data", "emptyDir": {}},
     ]
     if wish.pods.auth:
         found.append({"name": "auth", "secret": {"secretName": wish.pods.auth[0], "defaultMode": 0o440}})

@@ -13,6 +13,8 @@ AUTH = "/etc/mmcache-auth"
 TLS = "/etc/mmcache-tls"
 RUN = "/run/mmcache"
 """In memory; lives as long as the pod, longer than a container."""
+DATA = "/var/lib/mmcache"
+"""On the machine's disk, as long: for the file by which a replica is filled that has something already."""
 
 _LEAVE_STEPS = 40
 
@@ -26,12 +28,14 @@ def start(auth: str | None, tls: bool) -> str:
         # else an empty primary would make its replicas forget everything.
         f'if [ -e {RUN}/started ]; then sleep "$NODE_WAIT_SECONDS"; fi',
         f": > {RUN}/started",
-        f"rm -f {RUN}/nodes.conf",
+        # Nor does it come back with blocks that a file has: they may be old, and it would claim the slots of others.
+        f"rm -f {RUN}/nodes.conf {DATA}/*.rdb",
         f"cat {CONF}/valkey.conf > {RUN}/valkey.conf",
         *(_authenticated(auth) if auth else ()),
         *(_encrypted() if tls else [f"echo 'port {PORT}' >> {RUN}/valkey.conf"]),
         'server=$(command -v valkey-server || command -v redis-server)',
-        f'exec "$server" {RUN}/valkey.conf --dir {RUN} --bind "$POD_IP" --cluster-announce-ip "$POD_IP"',
+        f'exec "$server" {RUN}/valkey.conf --dir {DATA} --cluster-config-file {RUN}/nodes.conf --bind "$POD_IP" '
+        '--cluster-announce-ip "$POD_IP"',
     )  # fmt: skip
 
 

@@ -123,6 +123,13 @@ def test_names_stay_below_what_kubernetes_takes() -> None:
     understood(resource({}, longest))
 
 
+def test_a_replica_is_filled_over_a_file_that_may_be_as_large_as_it_must_and_is_gone_afterwards() -> None:
+    """As when it was primary before. Memory counts against the container, and 16 MiB would not do."""
+    found = pods.template(wish(memory="64Gi"), 0)["spec"]
+    assert {"name": "data", "emptyDir": {}} in found["volumes"]
+    assert "rdb-del-sync-files yes" in valkey_conf(wish()).splitlines()
+
+
 def test_a_directive_of_the_users_comes_once() -> None:
     lines = valkey_conf(wish(config={"maxmemory-policy": "noeviction", "io-threads": "4"})).splitlines()
     assert [line for line in lines if line.startswith("maxmemory-policy")] == ["maxmemory-policy noeviction"]
@@ -150,11 +157,16 @@ def test_every_shell_can_read_the_scripts(shell: str, auth: str | None, tls: boo
 )
 def test_the_start_writes_secrets_for_the_server_only(tmp_path: Path, password: str) -> None:
     """The script itself, with its folders elsewhere and a server that prints how it was started."""
-    folders = {scripts.CONF: tmp_path / "conf", scripts.AUTH: tmp_path / "auth", scripts.RUN: tmp_path / "run"}
+    folders = {
+        scripts.CONF: tmp_path / "conf", scripts.AUTH: tmp_path / "auth", scripts.RUN: tmp_path / "run",
+        scripts.DATA: tmp_path / "data",
+    }  # fmt: skip
     for folder in folders.values():
         folder.mkdir()
+    for left in (folders[scripts.RUN] / "nodes.conf", folders[scripts.DATA] / "dump.rdb"):
+        left.write_text("what it had before it died")
     script = scripts.start("password", False)
-    for path in (scripts.AUTH, scripts.CONF, scripts.RUN):
+    for path in (scripts.AUTH, scripts.CONF, scripts.RUN, scripts.DATA):
         script = script.replace(path + "/", f"{folders[path]}/").replace(f"--dir {path}", f"--dir {folders[path]}")
     (folders[scripts.CONF] / "valkey.conf").write_text("maxmemory 1\n")
     (folders[scripts.AUTH] / "password").write_text(password + "\n")
@@ -166,6 +178,9 @@ def test_the_start_writes_secrets_for_the_server_only(tmp_path: Path, password: 
     environment = {"PATH": f"{programs}:/usr/bin:/bin", "POD_IP": "10.1.2.3", "NODE_WAIT_SECONDS": "0"}
     done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert "--bind 10.1.2.3" in done.stdout
+    assert f"--dir {folders[scripts.DATA]}" in done.stdout
+    assert [path.name for path in folders[scripts.DATA].iterdir()] == []
+    assert {path.name for path in folders[scripts.RUN].iterdir()} == {"started", "valkey.conf"}
     assert password not in done.stdout
     conf = folders[scripts.RUN] / "valkey.conf"
     assert conf.stat().st_mode & 0o077 == 0
