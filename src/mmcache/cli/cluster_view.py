@@ -131,8 +131,8 @@ def _lines(found: Glance) -> dict[str, object]:
         lines["requests a second"] = f"{status.qps:,.0f}, usual {usual}, {1000 * spec.qps_threshold:,.0f} a shard"
         lines["hit ratio of its nodes"] = "no reads" if status.hit_ratio is None else f"{status.hit_ratio:.1%}"
         lines["blocks"] = f"{status.keys:,} keys, {size(status.used_bytes)} of {size(status.max_bytes)}"
-    if told is not None and told.trouble and found.supervisor is not None:
-        lines["trouble"] = told.trouble
+    if told is not None and told.failing and found.supervisor is not None:
+        lines["trouble"] = told.failing
     lines["supervisor"] = "none" if found.supervisor is None else f"process {found.supervisor}"
     return lines
 

@@ -16,7 +16,7 @@ from mmcache.scale.local.files import Files, Told, Wanted, write
 from mmcache.scale.local.locks import taken
 from mmcache.scale.local.supervisor import TURN_SECONDS, Supervisor, supervise
 from mmcache.scale.spec import ClusterSpec
-from mmcache.scale.status import Happened, Phase, Status
+from mmcache.scale.status import Condition, Happened, Phase, Status
 
 STATUS = Status(
     phase=Phase.STEADY, shards=3, wanted=3, nodes=6, ready_nodes=6, qps=1.0, baseline_qps=None, hit_ratio=None, keys=0,
@@ -211,6 +211,15 @@ def test_a_folder_without_a_spec_has_none(tmp_path: Path) -> None:
     tmp_path.joinpath("password").write_text("p")
     with pytest.raises(ScaleError, match=r"no .*spec\.json"):
         supervise(tmp_path)
+
+
+def test_a_step_that_fails_is_a_trouble() -> None:
+    degraded = Condition("Degraded", True, "Failed", "no valkey 99 here")
+    assert Told(0.0, 1, 1, replace(STATUS, conditions=(degraded,)), "0-1: it has ended").failing == (
+        "0-1: it has ended; no valkey 99 here"
+    )
+    assert Told(0.0, 1, 1, replace(STATUS, conditions=(replace(degraded, reason="MembersDown"),))).failing == ""
+    assert Told(0.0, 1, 1).failing == ""
 
 
 def settled(files: Files, generation: int = 1, looks: int = 3) -> Told | None:

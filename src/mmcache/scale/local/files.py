@@ -47,6 +47,15 @@ class Told(msgspec.Struct, frozen=True):
     trouble: str = ""
     """Why the last turn could not be made, or a member does not start."""
 
+    @property
+    def failing(self) -> str:
+        """What is in the way, a step that fails included; "" = nothing."""
+        conditions = self.status.conditions if self.status else ()
+        failed = [
+            one.message for one in conditions if (one.type, one.status, one.reason) == ("Degraded", True, "Failed")
+        ]
+        return "; ".join(text for text in (self.trouble, *failed) if text)
+
 
 class Event(msgspec.Struct, frozen=True):
     """A line of `events.jsonl`."""

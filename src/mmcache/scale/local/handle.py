@@ -158,7 +158,7 @@ class Handle:
             if not is_held(self.files.supervisor_lock):
                 raise ScaleError(f"its supervisor has ended: {self._last_words()}; mmcache cluster up starts another")
             if time.monotonic() - moved > _STUCK_SECONDS:
-                words = "" if told is None else told.trouble or (told.status.message if told.status else "")
+                words = "" if told is None else told.failing or (told.status.message if told.status else "")
                 raise ScaleError(
                     f"nothing has moved for {_STUCK_SECONDS:g} s: {words or 'nothing was told'}; the supervisor's last "
                     f"words: {self._last_words()}; mmcache cluster status says more"
