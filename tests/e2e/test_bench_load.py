@@ -70,6 +70,19 @@ def test_a_load_counts_and_checks_all_that_it_asks(servers: Cluster) -> None:
     ]
 
 
+def test_two_loads_at_once_do_not_take_each_other_for_wrong(servers: Cluster) -> None:
+    small = job_for(servers, keys=20, sizes={64: 1.0}, reads=0.5, lanes=1)
+    with Crowd(msgspec.structs.replace(small, run=1)) as one, Crowd(msgspec.structs.replace(small, run=2)) as other:
+        until(lambda: not (one.filling(0.1) or other.filling(0.1)), "filled")
+        one.go()
+        other.go()
+        until(lambda: not (one.running(0.1) or other.running(0.1)), "ended")
+        for found in (one.outcome(), other.outcome()):
+            assert (found.lost, found.counts.wrong) == ([], 0)
+            assert found.checked is not None
+            assert found.checked.right == 20
+
+
 def test_what_is_gone_and_what_is_not_right_is_noticed(servers: Cluster) -> None:
     with Crowd(job_for(servers, qps=0.001, processes=1, lanes=1, clean=False, sizes={256: 1.0})) as crowd:
         until(lambda: not crowd.filling(0.1), "filled")

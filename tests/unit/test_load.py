@@ -115,6 +115,11 @@ def test_two_halves_of_two_versions_are_no_block(blocks: Blocks) -> None:
     assert blocks.version(number, new[:10_000] + old[10_000:]) is None
 
 
+def test_loads_of_one_seed_have_keys_of_their_own() -> None:
+    names = {bytes(Blocks({64: 1.0}, 1, run).key(number)) for run in range(3) for number in range(10)}
+    assert len(names) == 30
+
+
 def test_sizes_are_drawn_by_their_shares() -> None:
     sizes = size_of(MIX)
     assert sum(sizes.values()) == pytest.approx(1.0)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter, validators
@@ -135,7 +136,7 @@ def load(
     target = Target.local(place.handle) if to is None else Target(to)
     job = Job(
         target.url, qps, seconds, keys, dict(sizes), target.password, prefix, timeout, zipf, reads,
-        starts=chosen.starts, factors=chosen.factors, live_seconds=seconds + _LIVE_SECONDS, seed=seed,
+        starts=chosen.starts, factors=chosen.factors, live_seconds=seconds + _LIVE_SECONDS, seed=seed, run=randbits(48),
         processes=processes or min(4, os.cpu_count() or 1), lanes=lanes, clean=not keep,
     )  # fmt: skip
     found = watched(job, target, place)

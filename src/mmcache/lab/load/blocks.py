@@ -63,14 +63,15 @@ def mean_bytes(sizes: Mapping[int, float]) -> float:
 class Blocks:
     """All blocks of one load."""
 
-    def __init__(self, sizes: Mapping[int, float], seed: int) -> None:
-        """sizes: see `size_of`."""
+    def __init__(self, sizes: Mapping[int, float], seed: int, run: int = 0) -> None:
+        """sizes: see `size_of`. run: loads of another number have other keys."""
         self._sizes = np.array(sorted(sizes))
         self._shares = np.cumsum([sizes[size] for size in sorted(sizes)])
         self._seed = seed
         self._row = np.random.default_rng(seed).bytes(_STARTS + max(sizes))
         self._array = np.frombuffer(self._row, np.uint8)
-        self._scope = blake3(b"mmcache load %d" % seed).digest(length=16)
+        name = b"mmcache load %d" % seed + (b" %d" % run if run else b"")
+        self._scope = blake3(name).digest(length=16)
         self._headers: dict[int, FrameHeader] = {}
 
     @cache  # noqa: B019 - one object a process

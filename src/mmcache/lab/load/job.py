@@ -35,6 +35,8 @@ class Job(msgspec.Struct, frozen=True):
     live_seconds: float | None = None
     """After which a block ends; None = never."""
     seed: int = 0
+    run: int = 0
+    """Tells loads apart that are on one cluster at once: each would take the other's writes for wrong answers."""
     processes: int = 1
     lanes: int = 4
     """Threads of each process that ask side by side."""

@@ -50,7 +50,7 @@ class Worker:
         job = start.job
         Thread(target=self._listen, name="orders", daemon=True).start()
         tier = ValkeyTier.open(job.settings, emit=self._heard)
-        blocks = Blocks(job.sizes, job.seed)
+        blocks = Blocks(job.sizes, job.seed, job.run)
         first = start.index * job.lanes
         lanes = [Lane(job, number, tier, blocks, self.tell) for number in range(first, first + job.lanes)]
         try:

@@ -120,7 +120,7 @@ class Run:
 
     def __init__(self, trial: Trial, crowd: Crowd, watch: Watch, job: Job) -> None:
         self.trial, self.crowd, self.watch, self._job = trial, crowd, watch, job
-        blocks, names = Blocks(job.sizes, job.seed), Names(job.prefix)
+        blocks, names = Blocks(job.sizes, job.seed, job.run), Names(job.prefix)
         numbers = range(job.keys)
         self._slots = [slot_of(names.head(blocks.key(number))) for number in numbers]
         self._bytes = [blocks.size(number) for number in numbers]
