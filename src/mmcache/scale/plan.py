@@ -31,8 +31,8 @@ Question = Callable[[Picture, Aim], Plan | None]
 
 _BEFORE: tuple[Question, ...] = (take_over, start, meet, relieve)
 _FRESH: tuple[Question, ...] = (restart, roles, assign)
-_URGENT: tuple[Question, ...] = (settle, assign, await_absent, busy)
-_LATER: tuple[Question, ...] = (restart, roles, await_silent, in_step, surplus, vacate, resize, upgrade)
+_URGENT: tuple[Question, ...] = (settle, assign, await_absent, await_silent, busy)
+_LATER: tuple[Question, ...] = (restart, roles, in_step, surplus, vacate, resize, upgrade)
 
 
 def plan(spec: ClusterSpec, wanted: int, seen: Observed, *, most_slots: int = MOST_SLOTS) -> Plan:

@@ -53,7 +53,8 @@ def await_silent(picture: Picture, aim: Aim) -> Plan | None:
     named = ", ".join(_addressed(picture))
     if not picture.unowned or not named:
         return None
-    told = f"nobody knows who serves {len(picture.unowned)} slots: {named} may, which does not answer"
+    many = len(picture.unowned)
+    told = f"nobody knows who serves {many} slots; {named} may, and does not answer: if its machine is gone, delete it"
     return wait(Phase.REPAIRING, "PrimaryAbsent", told)
 
 

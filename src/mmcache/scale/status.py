@@ -28,7 +28,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """Of a resharding."""
+    """Of a resharding: the shard that is being filled or emptied, and those whose turn comes after it.
+
+    Those that are done count no more, since nothing is remembered of how it was before: then `total` becomes smaller.
+    """
 
     moved: int
     total: int

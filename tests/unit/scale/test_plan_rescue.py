@@ -172,6 +172,8 @@ def test_slots_of_which_nobody_has_heard_are_not_given_away_while_one_is_silent(
     decided = scene.plan(wanted, replicas=0)
     assert (decided.step, decided.reason, decided.phase) == (None, "PrimaryAbsent", Phase.REPAIRING)
     assert "2-0" in decided.message
+    scene.member("2-0", ready=False, current=False)
+    assert scene.plan(wanted, replicas=0).step is None
     scene.member("2-0", host="")  # its machine is gone
     step = scene.plan(wanted, replicas=0).step
     assert isinstance(step, Assign)
