@@ -75,7 +75,7 @@ def run(
 def crd(
     *,
     cel: Annotated[bool, Parameter(help="Rules across fields, which servers from 1.27 on know.")] = True,
-    form: Annotated[str, Parameter(name="--format", help="`yaml` or `json`.")] = "yaml",
+    form: Annotated[str, Parameter(name="--format", help="`yaml` or `json`; `md`: a page about its fields.")] = "yaml",
     apply: Annotated[
         bool, Parameter(negative="", show_default=False, help="Bring the API server's up to date instead.")
     ] = False,
@@ -93,6 +93,11 @@ def crd(
 
         with _connected(kubeconfig) as api:
             print(f"{apply_definition(api)} is up to date")
+        return Exit.DONE
+    if form == "md":
+        from mmcache.operator.reference import page
+
+        print(page(), end="")
         return Exit.DONE
     return _printed([definition(cel)], form)
 

@@ -15,7 +15,8 @@ from mmcache.scale.spec import BurstSpec, ClusterSpec
 
 OURS = ("port", "tls-*", "bind*", "dir", "save", "appendonly", "cluster-*", "requirepass", "masterauth", "primaryauth",
         "masteruser", "primaryuser", "user", "aclfile", "include", "loadmodule", "rename-command", "maxmemory",
-        "daemonize", "pidfile", "logfile", "unixsocket*", "replicaof", "slaveof", "supervised")  # fmt: skip
+        "daemonize", "pidfile", "logfile", "unixsocket*", "replicaof", "slaveof", "supervised", "protected-mode",
+        "stop-writes-on-bgsave-error", "repl-diskless-*", "repl-backlog-size", "rdb-del-sync-files")  # fmt: skip
 """Directives that the operator sets, or that would undo what it does."""
 _SCHEMA = crd.spec(cel=False)
 _TOLD = frozenset(told.path for told in (*CLUSTER, *BURST))

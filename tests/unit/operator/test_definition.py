@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.wishes import resource
 
-from mmcache.operator import crd, rules
+from mmcache.operator import crd, reference, rules
 from mmcache.operator.fields import BURST, CLUSTER
 from mmcache.operator.handlers import refusals
 from mmcache.operator.resource import OURS, faults
@@ -221,6 +221,14 @@ def test_the_files_are_what_is_printed_today(file: str, cel: bool) -> None:
     """Else: mmcache operator crd > deploy/crd/multimodalcache.yaml"""
     kept = (ROOT / "deploy" / "crd" / f"{file}.yaml").read_text(encoding="utf-8")
     assert list(yaml.safe_load_all(kept)) == [crd.definition(cel)]
+
+
+def test_the_page_about_its_fields_is_current() -> None:
+    """Else: mmcache operator crd --format md > docs/reference/multimodalcache.md"""
+    page = (ROOT / "docs/reference/multimodalcache.md").read_text(encoding="utf-8")
+    assert page == reference.page()
+    for name in (*crd.spec()["properties"], *(told.path for told in BURST)):
+        assert f"| `{name}" in page
 
 
 def test_columns_and_scale_point_at_fields_that_there_are() -> None:

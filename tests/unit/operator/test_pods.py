@@ -15,7 +15,7 @@ from tests.unit.operator.wishes import resource, wish
 from mmcache.operator import manifests, pods, scripts
 from mmcache.operator.conf import valkey_conf
 from mmcache.operator.names import LONGEST_NAME, TEMPLATE, pod
-from mmcache.operator.resource import understood
+from mmcache.operator.resource import faults, understood
 
 SECRETS = {"authSecretRef": {"name": "secret"}, "tls": {"secretName": "certificates"}}
 VERSIONS = ("1.26", "1.33")
@@ -136,6 +136,17 @@ def test_a_directive_of_the_users_comes_once() -> None:
     assert "io-threads 4" in lines
     names = [line.split()[0] for line in lines]
     assert len(names) == len(set(names))
+
+
+def test_what_a_user_says_has_an_effect_or_is_refused() -> None:
+    """A directive that the operator sets anyway would be silently another one."""
+    for line in valkey_conf(wish()).splitlines():
+        name = line.partition(" ")[0]
+        if name == "client-output-buffer-limit":  # there is one for each class of clients
+            continue
+        if not faults(resource({"config": {name: "of-the-users"}})):
+            assert f"{name} of-the-users" in valkey_conf(wish(config={name: "of-the-users"}))
+            assert line not in valkey_conf(wish(config={name: "of-the-users"}))
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
