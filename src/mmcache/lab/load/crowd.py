@@ -157,14 +157,17 @@ class Crowd:
             Filled: self._on_filled, Ready: self._on_ready, Seen: self._on_seen, Told: self._on_told,
             Ended: self._on_ended,
         }  # fmt: skip
-        for line in one.process.stdout:
-            message = _decode(line)
+        try:
+            with one.process.stdout as told:
+                for line in told:
+                    message = _decode(line)
+                    with self._changed:
+                        handlers[type(message)](one, message)
+                        self._changed.notify_all()
+        finally:
             with self._changed:
-                handlers[type(message)](one, message)
+                one.gone = True
                 self._changed.notify_all()
-        with self._changed:
-            one.gone = True
-            self._changed.notify_all()
 
     def _on_filled(self, one: _One, message: Message) -> None:
         assert isinstance(message, Filled)
