@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mmcache.model.errors import KubernetesError, ScaleError, SettingsError
-from mmcache.operator import events, manifests, owned, passwords, secrets, status, troubles
+from mmcache.operator import events, manifests, owned, passwords, rules, secrets, status, troubles
 from mmcache.operator.api import CACHES, CONFIG_MAPS, Api, Object
 from mmcache.operator.names import FORCE_DELETE
 from mmcache.operator.platform import KubernetesPlatform
@@ -67,6 +67,9 @@ class Cluster:
             wish = understood(resource)
         except SettingsError as error:
             self._refuse(resource, "InvalidSpec", str(error))
+            return STEADY_SECONDS
+        if changed := self._changed(wish):
+            self._refuse(resource, "InvalidSpec", "; ".join(map(rules.fixed_message, changed)))
             return STEADY_SECONDS
         try:
             controller = self._controller_for(wish)
@@ -133,6 +136,12 @@ class Cluster:
                 self._older = [was, *self._older][:_OLDER]
             self._secrets, self._spread = found, False
         return self._controller
+
+    def _changed(self, wish: Wish) -> list[str]:
+        """Fields that may not: nobody may have refused it before, and what runs knows how it was."""
+        if wish.generation == self._generation:
+            return []
+        return (self._platform or KubernetesPlatform(self._api, wish)).unlike(wish)
 
     def _remembered(self, wish: Wish) -> Any:
         found = owned.look(self._api, CONFIG_MAPS, wish, f"{wish.name}-load")

@@ -137,6 +137,10 @@ class KubernetesPlatform:
                 made = pods.shard(self.wish, number, int(found["spec"].get("replicas", 1)))
                 owned.apply(self._api, STATEFUL_SETS, self.wish, made)
 
+    def unlike(self, wish: Wish) -> list[str]:
+        """Fields of `spec` that cannot change, and would: nodes with and without would not talk to each other."""
+        return sorted({field for found in self._shards() for field in pods.unlike(found, wish)})
+
     def empty(self) -> bool:
         """Nothing of the cluster runs any more."""
         return not self._shards() and not self._api.list(PODS, self.wish.namespace, selector(self.wish))

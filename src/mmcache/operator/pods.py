@@ -152,5 +152,14 @@ def _volumes(wish: Wish) -> list[Manifest]:
     return found
 
 
+def unlike(made: Manifest, wish: Wish) -> list[str]:
+    """Fields of `spec` that cannot change, and are otherwise in a StatefulSet that was made before."""
+    was, now = (
+        {one["name"]: one["secret"]["secretName"] for one in volumes if "secret" in one}
+        for volumes in (made["spec"]["template"]["spec"].get("volumes") or (), _volumes(wish))
+    )
+    return [field for field, name in (("tls", "tls"), ("authSecretRef", "auth")) if was.get(name) != now.get(name)]
+
+
 def _sh(script: str) -> list[str]:
     return ["/bin/sh", "-c", script]

@@ -172,6 +172,30 @@ def test_a_server_in_trouble_says_nothing_of_a_secret(steered: list[Steered]) ->
         assert world.status == {}
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["running", "restarted"])
+def test_what_cannot_change_does_not_where_nobody_refused_it(again: bool, steered: list[Steered]) -> None:
+    """Neither a webhook nor CEL heard of it: half of the nodes would not talk to the others."""
+    world = World({"authSecretRef": {"name": "secret"}})
+    world.secret(password="hush")
+    world.cluster.turn(never)
+    steered[0].platform.start_shard(0, 2)
+    if again:
+        world.again()
+    found, sent = world.server.objects[AT], len(world.server.sent)
+    found["spec"], found["metadata"]["generation"] = {"tls": {"secretName": "tls"}}, 4
+    for _ in range(2):
+        world.cluster.turn(never)
+    assert (world.status["phase"], world.status["reason"]) == ("Blocked", "InvalidSpec")
+    assert "authSecretRef cannot be" in world.status["message"]
+    assert "tls cannot be" in world.status["message"]
+    assert [list(body) for body in world.server.sent[sent:]] == [["status"]]
+    assert len(steered[0].specs) == 1
+    found = world.server.objects[AT]
+    found["spec"], found["metadata"]["generation"] = {"authSecretRef": {"name": "secret"}}, 5
+    world.cluster.turn(never)
+    assert (world.status["phase"], world.status["observedGeneration"]) == ("Steady", 5)
+
+
 def test_a_new_password_is_used_and_what_was_learned_stays(steered: list[Steered]) -> None:
     world = World({"authSecretRef": {"name": "secret", "key": "valkey"}})
     world.secret(valkey="one")
