@@ -75,7 +75,19 @@ def test_arrivals_of_a_log_keep_their_shape(tmp_path: Path) -> None:
     assert arrival_times(windows).tolist() == [0, 0, 600, 600, 600]
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "time\nnoon\n", "time\n1\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "time\nnoon\n",
+        "time\n1\n",
+        "time\n1\nnan\n",
+        "time,rate\n1,inf\n",
+        '{"time": 1}\n{"time"',
+        '{"time": 1}\n[2]\n',
+    ],
+)
 def test_a_log_without_times_is_refused(tmp_path: Path, text: str) -> None:
     log = tmp_path / "log.csv"
     log.write_text(text)

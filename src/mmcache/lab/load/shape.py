@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def _told(path: Path, stream: IO[str]) -> Iterator[float]:
     first = stream.readline()
     rows: Iterator[dict[str, object]]
     if first.lstrip().startswith("{"):
-        rows = (json.loads(line) for line in chain([first], stream) if line.strip())
+        rows = (_object(path, line) for line in chain([first], stream) if line.strip())
     else:
         header = [word.strip().lower() for word in next(csv.reader([first]))]
         rows = (dict(zip(header, cells, strict=False)) for cells in csv.reader(stream))
@@ -114,15 +115,27 @@ def _told(path: Path, stream: IO[str]) -> Iterator[float]:
         yield from [_seconds(path, number, row[name])] * times
 
 
+def _object(path: Path, line: str) -> dict[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise InvalidInputError(f"{path}: no line of JSON: {line!r:.60}") from error
+    if not isinstance(found, dict):
+        raise InvalidInputError(f"{path}: no object in a line of JSON: {line!r:.60}")
+    return found
+
+
 def _seconds(path: Path, number: int, cell: object) -> float:
     try:
-        return float(str(cell))
+        seconds = float(str(cell))
     except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(str(cell).strip()).timestamp()
-    except ValueError as error:
-        raise InvalidInputError(f"{path}, row {number}: not a time: {cell!r:.60}") from error
+        try:
+            seconds = datetime.fromisoformat(str(cell).strip()).timestamp()
+        except ValueError as error:
+            raise InvalidInputError(f"{path}, row {number}: not a time: {cell!r:.60}") from error
+    if not math.isfinite(seconds):
+        raise InvalidInputError(f"{path}, row {number}: not a time: {cell!r:.60}")
+    return seconds
 
 
 def popularity(keys: int, exponent: float) -> Floats:
