@@ -228,7 +228,10 @@ class Cluster:
         try:
             self._api.merge(CACHES, self._namespace, self._name, {"status": change}, "status")
         except KubernetesError as error:
-            if error.code != 404:  # it was deleted meanwhile
+            if error.code == 422:  # the definition there is older than we are, and knows some field or phase otherwise
+                _log.warning("%s/%s: the status could not be written, is the definition up to date (mmcache operator "
+                             "crd --apply)? %s", self._namespace, self._name, error)  # fmt: skip
+            elif error.code != 404:  # it was deleted meanwhile
                 raise
 
     def _post(self, wish: Wish, happened: Happened) -> None:

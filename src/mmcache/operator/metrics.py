@@ -11,6 +11,8 @@ from mmcache.operator.handlers import Clusters
 from mmcache.scale.status import Phase, Status
 
 _STALE_SECONDS = 60.0
+_WAIT_SECONDS = 10.0
+"""Who connects and asks nothing is let go, with his thread."""
 _Figure = Callable[[Status], float | None]
 _FIGURES: tuple[tuple[str, str, _Figure], ...] = (
     ("shards", "Primaries that serve slots.", lambda one: one.shards),
@@ -80,6 +82,8 @@ class Watch:
         self.ready = False
 
         class Answer(BaseHTTPRequestHandler):
+            timeout = _WAIT_SECONDS
+
             def do_GET(self) -> None:
                 code, text = watch.answer(self.path.partition("?")[0], clusters)
                 body = text.encode()

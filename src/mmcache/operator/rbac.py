@@ -7,6 +7,7 @@ from typing import Any
 from mmcache.operator.names import GROUP, PLURAL
 
 NAME = "mmcache-operator"
+LEASE = "mmcache-operator"
 Rule = dict[str, list[str]]
 
 
@@ -28,8 +29,9 @@ def rules() -> list[Rule]:
 
 
 def lease_rules() -> list[Rule]:
-    """In its own namespace."""
-    return [_rule("coordination.k8s.io", "leases", "get", "create", "update")]
+    """In its own namespace. What is yet to be made has no name that a rule could ask for."""
+    leases = _rule("coordination.k8s.io", "leases", "get", "update")
+    return [_rule("coordination.k8s.io", "leases", "create"), {**leases, "resourceNames": [LEASE]}]
 
 
 def manifests(account: str = NAME, home: str = "mmcache", namespaces: tuple[str, ...] = ()) -> list[dict[str, Any]]:

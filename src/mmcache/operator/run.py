@@ -19,8 +19,8 @@ from mmcache.operator.handlers import Clusters, registered
 from mmcache.operator.lease import RENEW_SECONDS, Leadership
 from mmcache.operator.metrics import Watch
 from mmcache.operator.names import GROUP, PLURAL
+from mmcache.operator.rbac import LEASE
 
-LEASE = "mmcache-operator"
 _BEAT_SECONDS = 1.0
 _log = logging.getLogger("mmcache.operator")
 

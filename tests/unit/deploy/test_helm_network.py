@@ -96,6 +96,18 @@ def test_nodes_are_reached_by_each_other_the_proxy_the_operator_and_clients_only
     assert reachers(rendered(), "node", 22) == set()
 
 
+def test_an_operator_of_all_namespaces_reaches_the_nodes_of_a_release_that_has_none() -> None:
+    worn = {"app.kubernetes.io/name": "mmcache", "app.kubernetes.io/component": "operator"}
+    central, other = Pod(worn, "operators"), Pod({**worn, "app.kubernetes.io/component": "proxy"}, "operators")
+    served = list(yaml.safe_load_all(template({"operator": {"enabled": False}}).stdout))
+    policies = [one for one in served if one and one["kind"] == "NetworkPolicy"]
+    node = Pod(labels("mmcache", 0))
+    assert may(policies, central, node, PORT)
+    assert not may(policies, central, node, PORT + BUS)
+    assert not may(policies, other, node, PORT)
+    assert not may(rendered().of("NetworkPolicy"), central, node, PORT), "this release has an operator of its own"
+
+
 def test_nodes_reach_each_other_and_names_and_nothing_else() -> None:
     found = rendered()
     policies, there = found.of("NetworkPolicy"), cast(found)

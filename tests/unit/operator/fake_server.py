@@ -25,7 +25,8 @@ class FakeServer:
         self.objects: dict[str, Object] = {}
         self.missing, self.broken = missing, list[httpx2.Response]()
         self.troubled: str | None = None
-        """What has this in its path is answered by code 500."""
+        self.trouble = (500, "etcd does not answer")
+        """What has `troubled` in its path is answered so."""
         self.calls: list[tuple[str, str]] = []
         self.sent: list[Object] = []
         self._numbers = itertools.count(1)
@@ -48,7 +49,7 @@ class FakeServer:
         if self.broken:
             return self.broken.pop(0)
         if self.troubled is not None and self.troubled in path:
-            return refusal(500, "etcd does not answer")
+            return refusal(*self.trouble)
         found = _PATH.fullmatch(path)
         assert found is not None, path
         if any(path.startswith(f"/apis/{version}") for version in self.missing):

@@ -297,6 +297,19 @@ def test_a_server_that_is_away_ends_the_turn_only(steered: list[Steered]) -> Non
     assert world.cluster.turn(never) == STEADY_SECONDS
 
 
+def test_a_definition_that_is_older_than_the_operator_stops_nothing(
+    steered: list[Steered], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not know a phase, and refuses a status that has it."""
+    world = World()
+    world.server.troubled, world.server.trouble = "/multimodalcaches/shared/status", (422, "status.phase: Unsupported")
+    world.again()
+    for _ in range(2):
+        assert world.cluster.turn(never) == STEADY_SECONDS
+    assert len(steered[0].specs) == 2
+    assert "mmcache operator crd --apply" in caplog.text
+
+
 def test_a_deletion_drains_turn_by_turn(steered: list[Steered]) -> None:
     world = World()
     world.cluster.turn(never)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -209,6 +210,16 @@ def test_the_watch_tells_when_the_loop_stands(clusters: Clusters, monkeypatch: p
         assert fetched(watch, "/other")[0] == 404
         monkeypatch.setattr("mmcache.operator.metrics._STALE_SECONDS", -1.0)
         assert fetched(watch, "/healthz")[0] == 503
+    finally:
+        watch.close()
+
+
+def test_who_connects_and_asks_nothing_is_let_go(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmcache.operator.metrics._WAIT_SECONDS", 0.05)
+    watch = Watch(("127.0.0.1", 0), clusters)
+    try:
+        with socket.create_connection(("127.0.0.1", watch.port), 60.0) as silent:
+            assert silent.recv(1) == b""
     finally:
         watch.close()
 
