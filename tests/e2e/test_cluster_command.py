@@ -168,6 +168,7 @@ def test_a_watch_ends_with_ctrl_c_and_the_cluster_does_not(folder: Path) -> None
     assert pids(folder) == before
 
 
+@pytest.mark.slow
 def test_in_the_foreground_it_watches_until_ctrl_c(folder: Path) -> None:
     before = pids(folder)
     with start("up", "--foreground", folder=folder) as second:

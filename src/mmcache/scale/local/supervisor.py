@@ -31,7 +31,9 @@ TEND_SECONDS = 0.2
 TURN_SECONDS = 1.0
 """Between two turns while there is nothing to do…"""
 _HURRY_SECONDS = 0.05
-"""…and while there is; longer and longer as long as nothing comes of it."""
+"""…and while there is; longer and longer as long as nothing comes of it, up to…"""
+_SLOW_SECONDS = 0.4
+"""…this: what is waited for may take for ever."""
 _LOCK_SECONDS = 1.0
 _SAVE_SECONDS = 10.0
 _END_SECONDS = 15.0
@@ -165,7 +167,7 @@ class Supervisor:
             same = last is not None and (last.phase, last.message, last.progress) == (
                 status.phase, status.message, status.progress,
             )  # fmt: skip
-            self._pause = min(1.5 * before, TURN_SECONDS) if same else _HURRY_SECONDS
+            self._pause = min(1.5 * before, _SLOW_SECONDS) if same else _HURRY_SECONDS
         self._trouble, self._status = "", status
         self._generation = wanted.generation
         for happened in status.happened:
