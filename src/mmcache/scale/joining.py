@@ -18,6 +18,7 @@ _LATE = frozenset({"handshake", "noaddr"})
 def meet(step: Meet, present: Present, cancelled: Cancelled) -> None:
     """Both know each other at its end, or a little later. Raises `ScaleError`."""
     at = present.member(step.acquainted)
+    present.contact(step.acquainted)  # a pod's address is soon another's: what answers there now could be any cluster
     ids = [present.identity(name) for name in (step.newcomer, step.acquainted)]
     present.contact(step.newcomer).ask("CLUSTER", "MEET", address_of(at), at.port)
 
