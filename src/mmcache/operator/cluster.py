@@ -116,6 +116,11 @@ class Cluster:
         self._tell(resource, wish, done)
         return False
 
+    def forget(self) -> None:
+        """Another operator goes on: what it decides and learns meanwhile is read again, not undone."""
+        self._controller = self._platform = self._saved = None
+        self._generation = 0
+
     def close(self) -> None:
         """What is usual is saved once more. Raises `KubernetesError`."""
         if self._controller is not None and self._platform is not None:

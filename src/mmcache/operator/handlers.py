@@ -46,11 +46,15 @@ class Clusters:
     async def turns_of(self, uid: str, namespace: str, name: str, stopped: Any) -> None:
         """Turns, until it is stopped."""
         cluster = self._cluster(uid, namespace, name)
-        failed = 0
+        failed, led = 0, True
         while not stopped:
             if not self.leading():
+                if led:
+                    await self._alone(uid, cluster.forget)
+                led = False
                 await stopped.wait(_WITHOUT_LEASE_SECONDS)
                 continue
+            led = True
             try:
                 pause = await self._alone(uid, lambda: cluster.turn(lambda: bool(stopped) or not self.leading()))
                 failed = 0

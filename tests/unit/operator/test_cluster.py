@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.operator.fake_server import FakeServer, refusal
+from tests.unit.operator.fake_server import refusal
 from tests.unit.operator.test_status import made
-from tests.unit.operator.wishes import resource
+from tests.unit.operator.world import AT, NS, Steered, World
 
 from mmcache.model.errors import KubernetesError
 from mmcache.operator import cluster as room
-from mmcache.operator.api import CACHES, CONFIG_MAPS, EVENTS, SECRETS
-from mmcache.operator.cluster import BUSY_SECONDS, MOVING_SECONDS, STEADY_SECONDS, Cluster
-from mmcache.scale.access import Access
+from mmcache.operator.api import CONFIG_MAPS
+from mmcache.operator.cluster import BUSY_SECONDS, MOVING_SECONDS, STEADY_SECONDS
 from mmcache.scale.controller import never
-from mmcache.scale.observed import Observed
-from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Progress, Status
-
-NS = "inference"
-AT = CACHES.path(NS, "shared")
-
-
-class Steered:
-    """Stands for `Controller`."""
-
-    made: list[Steered]
-
-    def __init__(self, platform: Any, access: Access, saved: Any = None) -> None:
-        self.platform, self.access, self.was = platform, access, saved
-        self.next: Status = made()
-        self.specs: list[ClusterSpec] = []
-        self.drains = 0
-        self.seen: Observed | None = None
-        Steered.made.append(self)
-
-    def turn(self, spec: ClusterSpec, at: float, cancelled: Callable[[], bool] = never) -> Status:
-        self.specs.append(spec)
-        return self.next
-
-    def drain(self, at: float, cancelled: Callable[[], bool] = never) -> Status:
-        self.drains += 1
-        return self.next
-
-    def saved(self) -> dict[str, Any]:
-        return {"turns": len(self.specs)}
-
-
-class World:
-    """A server with one resource, and time."""
-
-    def __init__(self, spec: dict[str, Any] | None = None, **metadata: Any) -> None:
-        self.server, self.now = FakeServer(), 1_800_000_000.0
-        self.server.put(AT, resource(spec, **metadata))
-        self.cluster = self.again()
-
-    def again(self) -> Cluster:
-        """As after a restart of the operator."""
-        self.cluster = Cluster(self.server.api(), NS, "shared", lambda: self.now)
-        return self.cluster
-
-    @property
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.server.objects[AT].get("status", {})
-        return found
-
-    def secret(self, name: str = "secret", **texts: str) -> None:
-        data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
-        self.server.put(SECRETS.path(NS, name), {"metadata": {"name": name}, "data": data})
-
-    def events(self) -> list[dict[str, Any]]:
-        return [one for path, one in self.server.objects.items() if f"/{EVENTS.plural}/" in path]
 
 
 @pytest.fixture(autouse=True)
@@ -170,30 +111,6 @@ def test_a_server_in_trouble_says_nothing_of_a_secret(steered: list[Steered]) ->
         with pytest.raises(KubernetesError, match="etcd"):
             (world.cluster.drain if metadata else world.cluster.turn)(never)
         assert world.status == {}
-
-
-@pytest.mark.parametrize("again", [False, True], ids=["running", "restarted"])
-def test_what_cannot_change_does_not_where_nobody_refused_it(again: bool, steered: list[Steered]) -> None:
-    """Neither a webhook nor CEL heard of it: half of the nodes would not talk to the others."""
-    world = World({"authSecretRef": {"name": "secret"}})
-    world.secret(password="hush")
-    world.cluster.turn(never)
-    steered[0].platform.start_shard(0, 2)
-    if again:
-        world.again()
-    found, sent = world.server.objects[AT], len(world.server.sent)
-    found["spec"], found["metadata"]["generation"] = {"tls": {"secretName": "tls"}}, 4
-    for _ in range(2):
-        world.cluster.turn(never)
-    assert (world.status["phase"], world.status["reason"]) == ("Blocked", "InvalidSpec")
-    assert "authSecretRef cannot be" in world.status["message"]
-    assert "tls cannot be" in world.status["message"]
-    assert [list(body) for body in world.server.sent[sent:]] == [["status"]]
-    assert len(steered[0].specs) == 1
-    found = world.server.objects[AT]
-    found["spec"], found["metadata"]["generation"] = {"authSecretRef": {"name": "secret"}}, 5
-    world.cluster.turn(never)
-    assert (world.status["phase"], world.status["observedGeneration"]) == ("Steady", 5)
 
 
 def test_a_new_password_is_used_and_what_was_learned_stays(steered: list[Steered]) -> None:
@@ -295,19 +212,6 @@ def test_a_server_that_is_away_ends_the_turn_only(steered: list[Steered]) -> Non
     with pytest.raises(KubernetesError, match="etcd has no leader"):
         world.cluster.turn(never)
     assert world.cluster.turn(never) == STEADY_SECONDS
-
-
-def test_a_definition_that_is_older_than_the_operator_stops_nothing(
-    steered: list[Steered], caplog: pytest.LogCaptureFixture
-) -> None:
-    """It does not know a phase, and refuses a status that has it."""
-    world = World()
-    world.server.troubled, world.server.trouble = "/multimodalcaches/shared/status", (422, "status.phase: Unsupported")
-    world.again()
-    for _ in range(2):
-        assert world.cluster.turn(never) == STEADY_SECONDS
-    assert len(steered[0].specs) == 2
-    assert "mmcache operator crd --apply" in caplog.text
 
 
 def test_a_deletion_drains_turn_by_turn(steered: list[Steered]) -> None:

@@ -41,7 +41,7 @@ class Turned:
     """Stands for `Cluster`."""
 
     def __init__(self, *_: object) -> None:
-        self.turns, self.drains, self.closed = 0, 0, False
+        self.turns, self.drains, self.forgotten, self.closed = 0, 0, 0, False
         self.running = 0
         self.do: Callable[[Turned], float] = lambda one: 0.0
         self.status: Any = None
@@ -58,6 +58,9 @@ class Turned:
     def drain(self, cancelled: Callable[[], bool]) -> bool:
         self.drains += 1
         return self.drains == 3
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
     def close(self) -> None:
         self.closed = True
@@ -123,7 +126,7 @@ async def test_without_the_lease_nothing_is_done(clusters: Clusters) -> None:
     cluster.do = do
     await clusters.turns_of("u", "inference", "shared", stopped)
     assert stopped.waits == [room._WITHOUT_LEASE_SECONDS] * 3
-    assert cluster.turns == 1
+    assert (cluster.turns, cluster.forgotten) == (1, 1)
 
 
 async def test_a_change_ends_the_pause(clusters: Clusters) -> None:
