@@ -132,15 +132,19 @@ def rbac(
     namespace: Annotated[
         tuple[str, ...], Parameter(negative="", help="Serve only the resources in it; may be given again.")
     ] = (),
+    secret: Annotated[
+        tuple[str, ...],
+        Parameter(negative="", help="Read only the Secret of this name; may be given again. Default: all."),
+    ] = (),
     form: Annotated[str, Parameter(name="--format", help="`yaml` or `json`.")] = "yaml",
 ) -> int:
     """Print what the operator must be allowed to do: no more than it does.
 
-    Example: mmcache operator rbac --home mmcache --namespace inference | kubectl apply -f -
+    Example: mmcache operator rbac --home mmcache --namespace inference --secret shared-auth | kubectl apply -f -
     """
     from mmcache.operator.rbac import manifests
 
-    return _printed(manifests(account, home, namespace), form)
+    return _printed(manifests(account, home, namespace, secret), form)
 
 
 def _printed(found: list[dict[str, Any]], form: str) -> int:

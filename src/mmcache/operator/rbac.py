@@ -11,8 +11,12 @@ LEASE = "mmcache-operator"
 Rule = dict[str, list[str]]
 
 
-def rules() -> list[Rule]:
-    """In the namespaces that it serves. Secrets are read by the names that resources give, never listed."""
+def rules(secrets: tuple[str, ...] = ()) -> list[Rule]:
+    """In the namespaces that it serves. Secrets are read by the names that resources give, never listed.
+
+    secrets: those that it may read; none: all.
+    """
+    named = {"resourceNames": list(secrets)} if secrets else {}
     return [
         _rule(GROUP, PLURAL, "get", "list", "watch", "patch"),
         _rule(GROUP, f"{PLURAL}/status", "patch"),
@@ -22,7 +26,7 @@ def rules() -> list[Rule]:
         _rule("", "pods/status", "patch"),
         _rule("", "services", "get", "create", "patch"),
         _rule("", "configmaps", "get", "create", "patch"),
-        _rule("", "secrets", "get"),
+        {**_rule("", "secrets", "get"), **named},
         _rule("", "events", "get", "create", "patch"),
         _rule("policy", "poddisruptionbudgets", "get", "create", "patch"),
     ]
@@ -34,13 +38,15 @@ def lease_rules() -> list[Rule]:
     return [_rule("coordination.k8s.io", "leases", "create"), {**leases, "resourceNames": [LEASE]}]
 
 
-def manifests(account: str = NAME, home: str = "mmcache", namespaces: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """A service account's rights: everywhere, or in these namespaces only."""
+def manifests(
+    account: str = NAME, home: str = "mmcache", namespaces: tuple[str, ...] = (), secrets: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """A service account's rights: everywhere, or in these namespaces only; to read all Secrets there, or these only."""
     made = _bound("Role", f"{NAME}-lease", lease_rules(), account, home, home)
     if not namespaces:
-        return made + _bound("ClusterRole", NAME, rules(), account, home, None)
+        return made + _bound("ClusterRole", NAME, rules(secrets), account, home, None)
     for namespace in namespaces:
-        made += _bound("Role", NAME, rules(), account, home, namespace)
+        made += _bound("Role", NAME, rules(secrets), account, home, namespace)
     return made
 
 

@@ -114,6 +114,15 @@ def test_the_commands_print_manifests(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["operator", "rbac", "--home", "h", "--namespace", "a"]) == 0
     found = list(yaml.safe_load_all(capsys.readouterr().out))
     assert {thing["metadata"]["namespace"] for thing in found} == {"h", "a"}
+    assert run(["operator", "rbac", "--secret", "one", "--secret", "two"]) == 0
+    printed = capsys.readouterr().out
+    (secrets_rule,) = [
+        rule
+        for thing in yaml.safe_load_all(printed)
+        for rule in thing.get("rules", ())
+        if rule["resources"] == ["secrets"]
+    ]
+    assert secrets_rule["resourceNames"] == ["one", "two"]
     assert run(["operator", "rbac", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "List"
 
