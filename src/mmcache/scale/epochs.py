@@ -2,7 +2,8 @@
 
 A node that is given a slot takes an epoch above all that it has heard of. It may not have heard of its predecessor's
 last one: then a packet that the predecessor sent before it gave the slot away takes the slot from the new owner, whose
-keys are deleted, though nobody else has them. So a slot is given away only when the receiver has heard.
+keys are deleted, though nobody else has them. Nor may it take the same one: of two equal epochs the servers raise that
+of the smaller id, be it the predecessor's. So a slot is given away only when the receiver has heard.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def read_epochs(name: str, present: Present) -> Epochs:
 def outranks(target: Epochs, source: Epochs) -> bool:
     """Whether the target will claim a slot that it is given now with a higher epoch than the source has.
 
-    It takes a new one unless it has the highest already.
+    It takes a new one unless it has the highest already; 0 is none.
     """
-    claimed = target.own if target.own == target.heard else target.heard + 1
+    claimed = target.own if 0 < target.own == target.heard else target.heard + 1
     return claimed > source.own
 
 

@@ -5,10 +5,11 @@ While a slot is open, the source answers for the keys that it has and sends clie
 target is left over from a MIGRATE of which the end was not heard, and is written over (`REPLACE`). The target is told
 first that the slot is its own now, then the source, then the others: in between nobody is sent in a circle.
 
-This may be cut off anywhere. Done again, it goes on where it was. One thing is not mended then: where the source did not
-hear of the end of a MIGRATE, and a client deletes the key there before it is sent anew, the copy at the target is the
-key again; nothing tells it from one that went over. A block of mmcache it befalls only while that is computed anew: its
-scripts name the block, its lease and its fence, and an open slot refuses who names several keys unless all are there.
+This may be cut off anywhere. Done again, it goes on where it was. One thing is not mended then: where the source did
+not hear of the end of a MIGRATE, and a client deletes the key there before it is sent anew, the copy at the target is
+the key again; nothing tells it from one that went over. A block of mmcache it befalls only while that is computed anew:
+its scripts name the block, its lease and its fence, and an open slot refuses who names several keys unless all are
+there.
 """
 
 from __future__ import annotations
