@@ -105,7 +105,9 @@ class Picture:
     @cached_property
     def _served(self) -> tuple[dict[str, frozenset[int]], frozenset[int]]:
         claims = [(node.epoch, 2, node.id, node.slots) for node in self.nodes.values() if not node.primary]
-        claims += [(absent.epoch, 1 - absent.gone, absent.id, absent.claims) for absent in self.absent.values()]
+        for absent in self.absent.values():  # who is gone without heirs has nothing: whoever claims its slots has more
+            epoch = -1 if absent.gone and not self.has_heirs(absent) else absent.epoch
+            claims.append((epoch, 1 - absent.gone, absent.id, absent.claims))
         taken: set[int] = set()
         found = {}
         for _, _, id, slots in sorted(claims, key=lambda claim: claim[:3], reverse=True):
@@ -113,6 +115,17 @@ class Picture:
                 found[id] = mine
                 taken |= mine
         return found, frozenset(range(SLOTS)) - taken if len(taken) < SLOTS else frozenset()
+
+    def has_heirs(self, absent: Absent, *, failed: bool = True) -> bool:
+        """Whether a replica of it is there, or one that may answer again; failed: even one that others hold for dead.
+
+        It has the blocks, and may have taken over before anybody heard of it.
+        """
+        followed = any(node.primary == absent.id for node in self.nodes.values())
+        return followed or any(
+            other.primary == absent.id and not other.gone and (failed or not other.failed)
+            for other in self.absent.values()
+        )
 
     @property
     def slots_of(self) -> Mapping[str, frozenset[int]]:

@@ -34,10 +34,10 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
     """Slots that are given away are never those that an absent node may still serve, or a replica take over."""
     for absent in _owners(picture):
         what = f"{len(picture.slots_of[absent.id])} slots are served by nobody"
-        if _heirs(picture, absent, failed=False) and (absent.failed or absent.doubted or absent.gone):
+        if picture.has_heirs(absent, failed=False) and (absent.failed or absent.doubted or absent.gone):
             told = f"{what}: a replica is about to take over from {absent.id[:8]}"
             return wait(Phase.REPAIRING, "Electing", told)
-        if absent.gone and not _heirs(picture, absent):
+        if absent.gone and not picture.has_heirs(absent):
             continue
         named = ", ".join(_addressed(picture)) or absent.id[:8]
         if absent.doubted or absent.gone:
@@ -63,7 +63,7 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
 
     Those that no node knows an owner of may have one all the same that does not answer: see `await_silent`.
     """
-    lost = [absent for absent in _owners(picture) if absent.gone and not _heirs(picture, absent)]
+    lost = [absent for absent in _owners(picture) if absent.gone and not picture.has_heirs(absent)]
     unowned = picture.unowned if fresh(picture) or not _addressed(picture) else frozenset()
     slots = sorted(unowned.union(*(picture.slots_of[absent.id] for absent in lost)))
     if not slots:
@@ -87,18 +87,6 @@ def assign(picture: Picture, aim: Aim) -> Plan | None:
     if lost:
         told += "; the blocks that were in them are lost"
     return do(phase, Assign(name, tuple(slots[: share[shard]])), "BlocksLost" if lost else "Assigning", told)
-
-
-def _heirs(picture: Picture, absent: Absent, *, failed: bool = True) -> bool:
-    """Whether a replica of it is there, or one that may answer again; failed: even one that the others hold for dead.
-
-    It has the blocks, and may have taken over before anybody heard of it.
-    """
-    followed = any(node.primary == absent.id for node in picture.nodes.values())
-    return followed or any(
-        other.primary == absent.id and not other.gone and (failed or not other.failed)
-        for other in picture.absent.values()
-    )
 
 
 def _affirm(picture: Picture) -> Plan | None:

@@ -212,6 +212,17 @@ def test_who_serves_what_a_gone_one_is_still_thought_to_serve_gets_a_newer_epoch
     assert decided.step == Assign("1-0", tuple(sorted(scene.nodes["1-0"].slots)))
 
 
+def test_who_was_given_some_of_what_is_lost_before_it_was_cut_off_keeps_it() -> None:
+    scene = Scene(replicas=0)
+    scene.anew("2-0", "noaddr")
+    scene.views.clear()
+    some = frozenset(sorted(scene.dead[id_of("2-0")].slots)[:100])
+    scene.node("0-0", slots=scene.nodes["0-0"].slots | some)  # its epoch is still lower than the dead one's
+    step = scene.plan(replicas=0).step
+    assert isinstance(step, Assign)
+    assert not some & set(step.slots)
+
+
 def test_a_primary_that_is_being_stopped_hands_over() -> None:
     scene = Scene()
     scene.member("1-0", leaving=True)
