@@ -104,7 +104,6 @@ def _container(wish: Wish) -> Manifest:
         mounts.append({"name": "auth", "mountPath": scripts.AUTH, "readOnly": True})
     if tls:
         mounts.append({"name": "tls", "mountPath": scripts.TLS, "readOnly": True})
-    answers = {"exec": {"command": _sh(scripts.ready(auth, tls))}, "periodSeconds": 5, "timeoutSeconds": 5}
     return {
         "name": "valkey",
         "image": wish.pods.image,
@@ -119,10 +118,13 @@ def _container(wish: Wish) -> Manifest:
             {"name": "bus", "containerPort": PORT + BUS, "protocol": "TCP"},
         ],
         "resources": dict(wish.pods.resources) or resources(wish.cluster.memory_bytes),
-        "readinessProbe": answers,
+        "readinessProbe": {
+            "exec": {"command": _sh(scripts.ready(auth, tls))}, "periodSeconds": 5, "timeoutSeconds": 5,
+        },
         # Long: a node that is busy is not to be killed with all that it holds.
         "livenessProbe": {
-            "tcpSocket": {"port": PORT}, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6,
+            "exec": {"command": _sh(scripts.alive(auth, tls))}, "periodSeconds": 10, "timeoutSeconds": 9,
+            "failureThreshold": 12,
             "initialDelaySeconds": 10 + 2 * wish.pods.node_timeout_seconds,
         },
         "lifecycle": {"preStop": {"exec": {"command": _sh(scripts.leave(auth, tls))}}},

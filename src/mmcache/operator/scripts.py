@@ -61,7 +61,7 @@ def _encrypted() -> list[str]:
 
 
 def ready(auth: str | None, tls: bool) -> str:
-    """It answers. An image without a command-line client is asked by TCP only, by the other probe.
+    """It answers. An image without a command-line client is taken at its word.
 
     While a password changes, the file may be older than the server: then who is let in no more knows that it lives.
     """
@@ -71,6 +71,11 @@ def ready(auth: str | None, tls: bool) -> str:
         'case $(ask "$POD_IP" ping) in PONG | *NOAUTH* | *WRONGPASS*) exit 0 ;; esac',
         "exit 1",
     )
+
+
+def alive(auth: str | None, tls: bool) -> str:
+    """It says anything at all, be it that it loads. One that hangs still takes connections: the kernel does that."""
+    return _lines(*_client(auth, tls), '[ -z "$cli" ] || [ -n "$(ask "$POD_IP" ping)" ]')
 
 
 def leave(auth: str | None, tls: bool) -> str:

@@ -157,7 +157,8 @@ def test_every_shell_can_read_the_scripts(shell: str, auth: str | None, tls: boo
     if found is None:
         pytest.skip(f"{shell} is not here")
     command = [found, "sh"] if shell == "busybox" else [found]
-    for script in (scripts.start(auth, tls), scripts.ready(auth, tls), scripts.leave(auth, tls)):
+    made = (scripts.start(auth, tls), scripts.ready(auth, tls), scripts.alive(auth, tls), scripts.leave(auth, tls))
+    for script in made:
         subprocess.run([*command, "-n"], input=script, text=True, check=True, capture_output=True)
 
 
@@ -204,6 +205,24 @@ def test_the_start_writes_secrets_for_the_server_only(tmp_path: Path, password: 
     (user,) = [line for line in lines if line.startswith("user default on #")]
     assert user.count("#") == 2
     assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("reply", "ready", "alive"),
+    [("PONG", 0, 0), ("NOAUTH Authentication required.", 0, 0), ("LOADING it is", 1, 0), ("", 1, 1), (None, 0, 0)],
+    ids=["pong", "noauth", "loading", "silent", "no-client"],
+)
+def test_a_node_that_says_nothing_is_ended_and_one_that_loads_is_let_be(
+    tmp_path: Path, reply: str | None, ready: int, alive: int
+) -> None:
+    if reply is None and (shutil.which("redis-cli") or shutil.which("valkey-cli")):
+        pytest.skip("a client is installed here")
+    if reply is not None:
+        (tmp_path / "valkey-cli").write_text(f"#!/bin/sh\nprintf %s '{reply}'\n")
+        (tmp_path / "valkey-cli").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": "10.1.2.3"}
+    for script, status in ((scripts.ready(None, False), ready), (scripts.alive(None, False), alive)):
+        assert subprocess.run(["/bin/sh", "-c", script], env=environment, check=False).returncode == status
 
 
 def test_a_start_without_a_password_is_refused(tmp_path: Path) -> None:
