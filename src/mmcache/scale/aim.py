@@ -17,7 +17,6 @@ class Aim:
     """Shards 0…`shards` − 1 are to serve, each as many slots as the others."""
 
     spec: ClusterSpec
-    wanted: int
     shards: int
     """As wanted, or as many as are needed to hold the blocks."""
     refusal: tuple[str, str] | None
@@ -39,7 +38,7 @@ def aim(spec: ClusterSpec, wanted: int, picture: Picture, most_slots: int) -> Ai
         told = (
             f"{wanted} shards are wanted; a cluster has {FEWEST_SHARDS} to {MOST_SHARDS}: change minShards, maxShards"
         )
-        return Aim(spec, wanted, max(FEWEST_SHARDS, highest), (word, told), most_slots)
+        return Aim(spec, max(FEWEST_SHARDS, highest), (word, told), most_slots)
     why = ""
     for shards in range(wanted, max(wanted, highest) + 1):
         lacking = shortage(picture, spec, range(shards), [shard for shard in picture.counts if shard >= shards])
@@ -47,7 +46,7 @@ def aim(spec: ClusterSpec, wanted: int, picture: Picture, most_slots: int) -> Ai
             break
         why = why or lacking
     refusal = ("MemoryWouldNotFit", f"not fewer than {shards} shards: {why}") if why else None
-    return Aim(spec, wanted, shards, refusal, most_slots)
+    return Aim(spec, shards, refusal, most_slots)
 
 
 def fresh(picture: Picture) -> bool:
