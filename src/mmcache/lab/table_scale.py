@@ -59,8 +59,8 @@ class ScaleTable(Table):
         "1 MB of keys in one go, which its source serves nobody meanwhile: compare `p99-out`. Where servers move key "
         "by key, a source forgets a key when the target has it; if the target dies before its replica has it too, it "
         "is lost, and counts as `lost` (`key-by-key-target-killed`). Atomic migration does not. `remap` is the hit "
-        "rate at the moment when clients that spread keys by themselves are told of two more servers: what is not found "
-        "there is computed again."
+        "rate at the moment when clients that spread keys by themselves are told of two more servers: what is not "
+        "found there is computed again."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0,)
 
