@@ -185,7 +185,7 @@ def test_sentinels_replace_a_dead_primary(tmp_path: Path, name: str, major: int)
         former.kill()
         made.await_failover(former)
         assert until(lambda: held(made.primary))
-        former.restart()
+        made.restart(former)
         made.await_healthy()
         assert until(lambda: all(held(server) for server in made.servers))  # also who was dead, and fetches it anew
 

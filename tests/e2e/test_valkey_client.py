@@ -208,7 +208,7 @@ def test_sentinels_name_the_next_master(tmp_path: Path) -> None:
         former.kill()
         assert isinstance(asker.ask([get(b"k")])[0], Down)
         assert until(lambda: asker.ask([put(b"n", b"w"), get(b"k")]) == [b"OK", b"v"])
-        former.restart()
-        assert until(lambda: made.servers[0].ask("ROLE")[0] == b"slave")
+        made.restart(former)
+        assert former.ask("ROLE")[0] == b"slave"
         assert asker.ask([get(b"n")]) == [b"w"]
         assert "knows no master" in client(made.url + "x").ask([get(b"k")])[0]

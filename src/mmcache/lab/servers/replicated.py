@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ class Replicated:
     servers: list[Server]
     sentinels: list[Sentinel]
     quorum: int
+    options: Sequence[str] = ()
+    """That all servers have in common."""
 
     @property
     def url(self) -> str:
@@ -64,8 +66,27 @@ class Replicated:
 
     def await_failover(self, former: Server) -> None:
         """Until another than `former` is primary. Raises `AssetError`."""
-        if not until(lambda: self.primary is not former and self.primary.ask("ROLE")[0] == b"master"):
+        if not until(lambda: self._replaced(former)):
             raise AssetError("no other became primary")
+
+    def restart(self, server: Server) -> None:
+        """Start a killed one again, as a replica that nobody promotes before it has the data. Raises `AssetError`.
+
+        A former primary that came back as one would be empty, and the next failover could give its emptiness to all:
+        https://redis.io/docs/latest/operate/oss_and_stack/management/replication/ warns of it.
+        """
+        self.await_failover(server)
+        server.options = [*self.options, *_following(self.primary), "--replica-priority", "0"]
+        server.restart()
+        if not until(lambda: b"master_link_status:up" in server.ask("INFO", "replication")):
+            raise AssetError("it does not follow the primary")
+        server.ask("CONFIG", "SET", "replica-priority", "100")
+
+    def _replaced(self, former: Server) -> bool:
+        try:
+            return self.primary is not former and self.primary.ask("ROLE")[0] == b"master"
+        except (OSError, TierError):  # the sentinels are about to name another
+            return False
 
     def _healthy(self) -> bool:
         try:
@@ -103,13 +124,13 @@ def replicated(
     """
     setup = Setup(options, binary, None, password, users)
     first = setup.new(folder / "0")
-    follow = ["--replicaof", first.host, str(first.port)]
-    servers = [first, *(setup.new(folder / str(number), *follow) for number in range(1, 1 + replicas))]
+    followers = [setup.new(folder / str(number), *_following(first)) for number in range(1, 1 + replicas)]
+    servers = [first, *followers]
     watching = [
         Sentinel(first.binary, folder / f"sentinel{number}", port) for number, port in enumerate(free_ports(sentinels))
     ]
     quorum = sentinels // 2 + 1
-    made = Replicated(servers, watching, quorum)
+    made = Replicated(servers, watching, quorum, first.options)
     try:
         for server in servers:
             server.start()
@@ -124,6 +145,10 @@ def replicated(
         yield made
     finally:
         ask_to_stop([*watching, *servers])
+
+
+def _following(primary: Server) -> list[str]:
+    return ["--replicaof", primary.host, str(primary.port)]
 
 
 def _write(sentinel: Sentinel, primary: int, quorum: int, down_after_ms: int, password: str | None) -> None:
