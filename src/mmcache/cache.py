@@ -23,6 +23,7 @@ from mmcache.admission.base import Admission
 from mmcache.answer import Answers, nothing
 from mmcache.codecs.pipeline import CodecSetting
 from mmcache.codecs.structure import Structures
+from mmcache.config_file import read_config
 from mmcache.encoder import Encoder, WrapOptions, wrapped
 from mmcache.events import Events
 from mmcache.explain import Explanation, explain
@@ -46,7 +47,7 @@ from mmcache.rows import Row
 from mmcache.scopes import Scopes
 from mmcache.semantic.heard import heard
 from mmcache.semantic.options import AskOptions, SourceKind
-from mmcache.settings import Settings, SharedSettings, Tenant, enabled, parse_bytes, parse_ttl, read_config
+from mmcache.settings import Settings, SharedSettings, Tenant, enabled, parse_bytes, parse_ttl
 from mmcache.stats import CacheStats, Tally
 from mmcache.store import Store
 from mmcache.tiers.base import Tier

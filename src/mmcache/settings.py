@@ -1,11 +1,10 @@
-"""Every knob, with its unit. The only reader of the environment."""
+"""Every knob, with its unit. The only reader of the environment. (`config_file` reads them from TOML.)"""
 
 from __future__ import annotations
 
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -71,15 +70,6 @@ def from_environment(name: str) -> str:
         raise SettingsError(f"the environment has no {name}, which the configuration asks for")
     return value
 
-
-CONFIGURABLE = (
-    "root", "memory", "disk", "policy", "admission", "ttl", "references", "stale_while_revalidate", "codec", "tenant",
-    "namespace", "mode", "verify_share", "shared", "prefetch",
-)  # fmt: skip
-"""Arguments of `Cache` that a file may give."""
-
-_NAMES = {"root", "policy", "admission", "references", "tenant", "namespace", "mode", "shared", "prefetch"}
-"""Those that are texts in a file."""
 
 Class = Literal["critical", "normal", "batch"]
 """Service class of a tenant."""
@@ -179,6 +169,9 @@ class SharedSettings:
     """PEM file of the authorities that may vouch for a server; None = the system's."""
     tls_cert: str | None = None
     tls_key: str | None = None
+    tls_name: str | None = None
+    """The name that stands in every server's certificate, where that is not its address: pods of a cluster have one
+    certificate, and each an address of its own. None = the address."""
 
     def __post_init__(self) -> None:
         for name in ("timeout_seconds", "connections", "chunk_bytes", "largest_bytes", "rest_seconds", "lease_seconds",
@@ -359,40 +352,3 @@ class Settings:
     early_refresh: float = 1.0
     """How eagerly a block with a deadline is computed anew before it ends, by one caller: beta of XFetch, in which the
     chance grows with the seconds that computing takes. 0 = never before the end."""
-
-
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Arguments of `Cache` from a TOML file: its table `[cache]` and, as `tenants`, `[tenants.NAME]`.
-
-    Raises `SettingsError` for a file that cannot be read, is no TOML, or has other tables.
-    """
-    try:
-        with Path(path).expanduser().open("rb") as file:
-            found = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"cannot read the configuration {path}: {error}") from error
-    return cache_arguments(found, str(path))
-
-
-def cache_arguments(found: dict[str, Any], path: str) -> dict[str, Any]:
-    """The same, of a file that was parsed; `path` is what errors call it."""
-    found = dict(found)
-    arguments, tenants = found.pop("cache", {}), found.pop("tenants", {})
-    if found or not isinstance(arguments, dict) or not isinstance(tenants, dict):
-        raise SettingsError(f"{path} has tables [cache] and [tenants.NAME] only, not {', '.join(found) or 'these'}")
-    if unknown := set(arguments) - set(CONFIGURABLE):
-        raise SettingsError(f"{path}: [cache] has no {', '.join(sorted(unknown))}; it takes {_listed(CONFIGURABLE)}")
-    arguments = dict(arguments)
-    for name in _NAMES & set(arguments):
-        if not isinstance(arguments[name], str):
-            raise SettingsError(f"{path}: {name} is a text in quotes, not {arguments[name]!r}")
-    for name, options in tenants.items():
-        if not isinstance(options, dict) or set(options) - {"service", "quota"}:
-            raise SettingsError(f"{path}: [tenants.{name}] takes service and quota, not {options!r}")
-    if tenants:
-        arguments["tenants"] = {name: Tenant(**options) for name, options in tenants.items()}
-    return arguments
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))

@@ -195,8 +195,14 @@ def test_tls(tmp_path: Path, mutual: bool) -> None:
             assert isinstance(client(started.url, tls_ca=str(made.authority)).ask([get(b"k")])[0], Down)
     with server(tmp_path / "misnamed", tls=other) as started:
         assert "not trusted" in client(started.url, tls_ca=str(other.authority)).ask([get(b"k")])[0]
+        for name, good in (("elsewhere.example", True), ("nowhere.example", False)):
+            told = client(started.url, tls_ca=str(other.authority), tls_name=name).ask([get(b"none")])[0]
+            assert told is None if good else "not trusted" in told
     with pytest.raises(SettingsError, match="PEM"):
         client("valkeys://one", tls_ca=str(tmp_path / "none"))
+    for told in ({"tls_ca": str(made.authority)}, {"tls_name": "one"}):  # who says so does not mean plain words
+        with pytest.raises(SettingsError, match="valkeys://"):
+            client("valkey://one", **told)
 
 
 @pytest.mark.slow

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mmcache.config_file import cache_arguments
 from mmcache.model.errors import SettingsError
 from mmcache.server.config import FetchRules, RouteRules, ServerSettings, TelemetryRules, TrustRules
 from mmcache.server.header_kinds import may_tell_region
 from mmcache.server.tenants import NAME, PLACE
-from mmcache.settings import TelemetrySettings, cache_arguments, from_environment, parse_bytes
+from mmcache.settings import TelemetrySettings, from_environment, parse_bytes
 
 TABLES = ("server", "upstream", "cache", "tenants", "trust", "fetch", "routes", "telemetry")
 SERVER = {

@@ -11,8 +11,9 @@ import pytest
 
 from mmcache.cli import main
 from mmcache.cli.output import Exit
+from mmcache.config_file import read_config
 from mmcache.lab.traces.synthetic import log_lines
-from mmcache.settings import parse_bytes, read_config
+from mmcache.settings import parse_bytes
 
 
 @pytest.fixture(scope="module")

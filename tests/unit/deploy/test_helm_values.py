@@ -12,9 +12,9 @@ from tests.unit.deploy.kit import jsonschema, yaml
 
 pytest.importorskip("uvicorn")
 
+from mmcache.config_file import CONFIGURABLE
 from mmcache.operator.crd import definition
 from mmcache.server import settings_file
-from mmcache.settings import CONFIGURABLE
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from mmcache import Cache, Key, Settings, Tenant
+from mmcache.config_file import read_config
 from mmcache.model.block import Facts
 from mmcache.model.errors import SettingsError
 from mmcache.model.event import Evicted, Refused
 from mmcache.policies.lru import LRU
-from mmcache.settings import MemorySettings, read_config
+from mmcache.settings import MemorySettings
 from mmcache.testing import FakeClock
 from mmcache.ttl.fixed import FixedTTL
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmcache.config_file import read_config
 from mmcache.lab.advice import Study, study
 from mmcache.lab.advice.inquiry import knee
 from mmcache.lab.advice.lifetimes import lifetimes
@@ -20,7 +21,7 @@ from mmcache.lab.replay import replay
 from mmcache.lab.traces import Trace, synthetic
 from mmcache.lab.traces.encoder_costs import costed
 from mmcache.policies.lru import LRU
-from mmcache.settings import MemorySettings, parse_bytes, read_config
+from mmcache.settings import MemorySettings, parse_bytes
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 
-from mmcache.model.errors import TierError
+from mmcache.model.errors import SettingsError, TierError
 from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey import tls
 from mmcache.tiers.valkey.address import Address, Node
@@ -33,6 +33,9 @@ class Dialer:
         """Raises `SettingsError`."""
         self._largest = max(settings.largest_bytes, _LEAST_BYTES)
         self._tls: ssl.SSLContext | None = tls.context(settings) if address.tls else None
+        self._name = settings.tls_name
+        if self._tls is None and any((settings.tls_ca, settings.tls_cert, settings.tls_key, self._name)):
+            raise SettingsError("shared: tls_ca and the like are for TLS, and the address is not: valkeys://…")
         login: list[Command] = []
         if address.password is not None:
             user = () if address.username is None else (address.username,)
@@ -60,7 +63,7 @@ class Dialer:
                 connected.settimeout(None)
                 stream = Stream(connected)
             else:
-                stream = tls.wrap(connected, node.host, max(limit.left(), 0.001), self._tls)
+                stream = tls.wrap(connected, self._name or node.host, max(limit.left(), 0.001), self._tls)
         except TimeoutError as error:
             raise LateError("no connection in time") from error
         except OSError as error:
