@@ -180,10 +180,9 @@ class Cache:
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], **changes: Any) -> Self:
-        """The cache that a TOML file describes, e.g. one that `mmcache advise` wrote; `changes` override it.
-
-        `[cache]` holds the constructor's arguments by name, `[tenants.NAME]` a `Tenant`. Raises `SettingsError`.
-        """
+        """The cache that a TOML file describes, e.g. one that `mmcache advise` wrote; `changes` override it. `[cache]`
+        holds the constructor's arguments, `[cache.shared]` those of `SharedSettings`, `[tenants.NAME]` a `Tenant`'s.
+        Raises `SettingsError`."""
         return cls(**read_config(path) | changes)
 
     def key(
