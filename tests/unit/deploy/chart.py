@@ -69,6 +69,17 @@ WISHES: Mapping[str, Mapping[str, Any]] = {
         "dashboard": {"existingSecret": "own-dashboard", "persistence": {"enabled": True, "existingClaim": "own"}},
         "operator": {"secrets": ["another"]},
     },
+    "tls": {
+        "cluster": {"spec": {"tls": {"secretName": "papers"}}},
+        "proxy": {"sharedTls": {"client": {"existingSecret": "proxy-papers"}}},
+    },
+    "own-cache": {
+        "operator": {"enabled": False}, "cluster": {"enabled": False},
+        "proxy": {
+            "config": {"cache": {"shared": {"url": "valkeys://me@cache.example?cluster=true", "replica_reads": True}}},
+            "sharedTls": {"authority": {"existingConfigMap": "authorities", "key": "bundle.pem"}, "name": "cache"},
+        },
+    },
     "proxy-alone": {
         "operator": {"enabled": False}, "cluster": {"enabled": False}, "dashboard": {"enabled": False},
         "networkPolicy": {"enabled": False}, "crds": {"upgrade": False},
@@ -77,7 +88,9 @@ WISHES: Mapping[str, Mapping[str, Any]] = {
         "cluster": {"enabled": False}, "proxy": {"enabled": False}, "dashboard": {"enabled": False},
     },
 }  # fmt: skip
-SECRET_VALUES = {"own-auth", "own-proxy", "own-dashboard", "another", "model-server", "pull", "prometheus"}
+SECRET_VALUES = {
+    "own-auth", "own-proxy", "own-dashboard", "another", "model-server", "pull", "prometheus", "papers", "proxy-papers",
+}  # fmt: skip
 
 
 class Rendered(NamedTuple):

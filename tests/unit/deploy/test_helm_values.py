@@ -12,7 +12,7 @@ from tests.unit.deploy.kit import jsonschema, yaml
 
 pytest.importorskip("uvicorn")
 
-from mmcache.config_file import CONFIGURABLE
+from mmcache.config_file import CONFIGURABLE, SHARED
 from mmcache.operator.crd import definition
 from mmcache.server import settings_file
 
@@ -38,7 +38,35 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], str]] = {
         {"proxy": {"autoscaling": {"enabled": True, "minReplicas": 20}}},
         "proxy.autoscaling.minReplicas (20) must be at most maxReplicas (10)",
     ),
-    "tls": ({"cluster": {"spec": {"tls": {"secretName": "tls"}}}}, "cluster.spec.tls: say how the proxy gets there"),
+    "an authority, and nothing to trust": (
+        {"proxy": {"sharedTls": {"authority": {"existingSecret": "tls"}}}},
+        "proxy.sharedTls: what proxies share speaks no TLS",
+    ),
+    "a certificate for plain words": (
+        {"proxy": {"sharedTls": {"client": {"existingSecret": "tls"}},
+                   "config": {"cache": {"shared": {"url": "valkey+sentinel://one/main"}}}}},
+        "proxy.sharedTls: what proxies share speaks no TLS",
+    ),
+    "a name for nobody": (
+        {"cluster": {"enabled": False}, "proxy": {"sharedTls": {"name": "cache"}}},
+        "proxy.sharedTls: what proxies share speaks no TLS",
+    ),
+    "two authorities": (
+        {"proxy": {"sharedTls": {"authority": {"existingSecret": "a", "existingConfigMap": "b"}}}},
+        "proxy.sharedTls.authority: Must not validate",
+    ),
+    "a key with a path": (
+        {"proxy": {"sharedTls": {"authority": {"key": "../ca.crt"}}}}, "proxy.sharedTls.authority.key",
+    ),
+    "a name that is an address": ({"proxy": {"sharedTls": {"name": "valkeys://cache"}}}, "proxy.sharedTls.name"),
+    "an authority in plain": ({"proxy": {"sharedTls": {"ca": "-----BEGIN"}}}, "sharedTls: Additional property ca"),
+    "a password in a ConfigMap": (
+        {"proxy": {"config": {"cache": {"shared": "valkeys://me:word@cache"}}}}, "proxy.config.cache.shared",
+    ),
+    "a password in a table": (
+        {"proxy": {"config": {"cache": {"shared": {"url": "valkeys://cache", "password": "word"}}}}},
+        "cache.shared: Additional property password",
+    ),
     "the pods port": ({"proxy": {"config": {"server": {"port": 80}}}}, "proxy.config.server.port is 8090 in the pod"),
 }  # fmt: skip
 
@@ -93,6 +121,7 @@ def test_the_proxys_tables_are_the_proxys() -> None:
         ("fetch", settings_file.FETCH), ("telemetry", settings_file.TELEMETRY), ("cache", CONFIGURABLE),
     ):  # fmt: skip
         assert tables[name]["properties"].keys() == set(known), name
+    assert tables["cache"]["properties"]["shared"]["properties"].keys() == set(SHARED)
     assert tables["routes"]["additionalProperties"]["properties"].keys() == set(settings_file.ROUTE)
 
 
