@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from mmcache.lab.kubernetes import build, sources
 from mmcache.lab.kubernetes.__main__ import main
 from mmcache.lab.kubernetes.images import Images
+from mmcache.lab.kubernetes.kubelet import Kubelet
 from mmcache.lab.kubernetes.scheduler import choose, selects
 from mmcache.lab.kubernetes.volumes import Words, expand
 from mmcache.model.errors import AssetError
@@ -54,6 +56,19 @@ def test_two_that_must_be_together_are_together() -> None:
     assert choose(wanted, MACHINES, [pod("y", "two")])[0] == "two"
     assert choose(wanted, MACHINES, [])[0] == "one"
     assert choose(pod("x", label="c", **apart("podAffinity")), MACHINES, [])[0] is None
+
+
+def test_a_list_that_is_read_again_ends_no_pod() -> None:
+    """The watch may break off at any moment; between the list and the next event the machines do a turn."""
+    machines = Kubelet(SimpleNamespace(admin=None), Path("none"), 1, Images(Path("none")), 1)  # type: ignore[arg-type]
+    one, two, three = ({**pod(name), "metadata": {"name": name, "uid": name}} for name in ("one", "two", "three"))
+    machines._learn("ANEW", {"items": [one, two]})
+    machines._learn("MODIFIED", {**two, "spec": {"changed": True}})
+    machines._learn("ADDED", three)
+    machines._learn("DELETED", one)
+    assert set(machines._pods) == {"two", "three"}
+    machines._learn("ANEW", {"items": [two]})
+    assert machines._pods == {"two": two}
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,10 @@ class Api:
                 return None
             raise
 
-    def watch(self, path: str) -> Watch:
-        """What happens to a collection; first ADDED for all that there is."""
-        return Watch(self._connection(), path + _query({"watch": "true"}), self._headers())
+    def watch(self, path: str, since: str = "") -> Watch:
+        """What happens to a collection: since a list's `resourceVersion`, or first ADDED for all that there is."""
+        query = {"watch": "true"} | ({"resourceVersion": since} if since else {})
+        return Watch(self._connection(), path + _query(query), self._headers())
 
     def _ask(
         self, method: str, path: str, what: Any = None, kind: str = "application/json", parsed: bool = True

@@ -50,6 +50,7 @@ class Kubelet:
         self._due = 0.0
         self._orders: queue.Queue[tuple[Callable[[], Any], threading.Event]] = queue.Queue()
         self._news: queue.Queue[tuple[str, Json]] = queue.Queue()
+        """As a watch tells it, and ANEW with a list of all that there is."""
         self._ended = threading.Event()
         self._watch: Watch | None = None
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="probe")
@@ -114,8 +115,11 @@ class Kubelet:
     def _hear(self) -> None:
         while not self._ended.is_set():
             try:
-                self._watch = self.api.watch("/api/v1/pods")
-                self._news.put(("ANEW", {}))
+                listed = self.api.get("/api/v1/pods")
+                self._watch = self.api.watch("/api/v1/pods", since=listed["metadata"]["resourceVersion"])
+                if self._ended.is_set():  # who ends us may have seen the watch before this one
+                    self._watch.close()
+                self._news.put(("ANEW", listed))
                 for event in self._watch:
                     self._news.put(event)
             except (OSError, ApiError):
@@ -149,8 +153,9 @@ class Kubelet:
             pass
 
     def _learn(self, kind: str, pod: Json) -> None:
-        if kind == "ANEW":  # what was deleted while nobody listened is not told of
-            self._pods.clear()
+        if kind == "ANEW":  # all at once: for a moment without them their processes would be ended
+            self._pods = {one["metadata"]["uid"]: one for one in pod["items"]}
+            self._due = 0.0
             return
         uid = pod["metadata"]["uid"]
         if kind == "DELETED":
