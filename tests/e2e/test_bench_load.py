@@ -22,7 +22,7 @@ from mmcache.lab.scale.reshard import reshard
 from mmcache.lab.scale.rows import resharding
 from mmcache.lab.scale.trial import Extent
 from mmcache.lab.servers import Cluster, cluster
-from mmcache.lab.servers.process import free_ports
+from mmcache.lab.servers.process import free_row
 from mmcache.lab.table import silent
 from mmcache.model.errors import AssetError
 from mmcache.scale.local import Handle
@@ -145,9 +145,8 @@ def test_a_newcomer_sees_the_cluster_grow_under_load_and_shrink_after(tmp_path: 
     """One command brings it up. A quiet user is there all the time, and finds all that it ever wrote at the end."""
     folder = tmp_path / "cluster"
     where = ["--folder", str(folder)]
-    (port,) = free_ports(1)
     wishes = ["--shards", "3", "--max-shards", "5", "--replicas", "0", "--qps-threshold", "0.2", "--window", "3s",
-              "--quiet", "6s", "--port", str(port)]  # fmt: skip
+              "--quiet", "6s", "--port", str(free_row(20))]  # fmt: skip
     handle = Handle(folder)
     try:
         assert main(["cluster", "up", *where, *wishes, "--json"]) == Exit.DONE

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from mmcache.lab.scale.watch import Watch
-from mmcache.lab.servers.process import free_ports
+from mmcache.lab.servers.process import free_row
 from mmcache.model.errors import ScaleError
 from mmcache.scale.local.handle import Handle
 from mmcache.scale.status import Phase
 
 FIRST = 3
 """Shards, at first."""
+_PORTS = 30
+"""For all members that there ever are."""
 _LONGEST = 240.0
 _POLL = 0.05
 
@@ -26,8 +28,7 @@ _POLL = 0.05
 def standing(folder: Path, change: dict[str, Any]) -> Iterator[Handle]:
     """Up, with `FIRST` shards unless `change` says otherwise; down at the end. Raises `ScaleError`."""
     handle = Handle(folder)
-    (port,) = free_ports(1)
-    wanted = handle.up({"min_shards": FIRST, "max_shards": FIRST, **change}, port)
+    wanted = handle.up({"min_shards": FIRST, "max_shards": FIRST, **change}, free_row(_PORTS))
     try:
         steady(handle, wanted.generation)
         yield handle

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,12 @@ BUS = 10_000
 """A cluster's nodes talk to each other on the port so much higher."""
 _PORTS = range(10_000, 20_000)
 """Below what the kernel gives to clients, so that nobody takes the port of a server that is to come back."""
+_BLOCK = 100
+"""Ports that one process has for itself: whom it gave one may not listen yet, or be down for a while."""
 _given: set[int] = set()
-"""To servers of this process: it may not listen yet, or be down for a while."""
+"""To servers of this process."""
+_blocks: dict[int, tuple[int, socket.socket]] = {}
+"""First port of a block that is ours → the process that claimed it, and what shows others that it did."""
 
 
 @dataclass
@@ -163,15 +169,50 @@ def until(true: Callable[[], bool], hopeless: Callable[[], bool] = lambda: False
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nobody listens on, nor on the ones `BUS` higher. Another process may still be quicker."""
+    """Ports that nobody listens on, nor on the ones `BUS` higher. Raises `AssetError` when there are none left.
+
+    Others who ask here get other ones, as long as this process runs.
+    """
     chosen: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    for port in _ours():
         if len(chosen) == count:
-            break
+            return chosen
         if port not in _given and _free(host, port) and _free(host, port + BUS):
             _given.add(port)
             chosen.append(port)
-    return chosen
+    raise AssetError("no free ports are left for servers")
+
+
+def free_row(count: int) -> int:
+    """The first of so many in a row, for who takes whatever is free from there on. Raises `AssetError`."""
+    row = free_ports(count)
+    while row[-1] - row[0] != count - 1:
+        row = [*row[1:], *free_ports(1)]
+    return row[0]
+
+
+def _ours() -> Iterator[int]:
+    """Of blocks that are ours, then of further ones that nobody has."""
+    mine = [first for first, (pid, _) in _blocks.items() if pid == os.getpid()]  # a forked child has others
+    for first in mine:
+        yield from range(first, first + _BLOCK)
+    for first in random.SystemRandom().sample(range(_PORTS.start, _PORTS.stop, _BLOCK), len(_PORTS) // _BLOCK):
+        if first not in _blocks and (claim := _claimed(first)) is not None:
+            _blocks[first] = os.getpid(), claim
+            yield from range(first, first + _BLOCK)
+    yield from random.SystemRandom().sample(_PORTS, len(_PORTS))  # rather another's than none
+
+
+def _claimed(first: int) -> socket.socket | None:
+    """A name that only one process can have, and that goes with it: of an abstract socket, where there are such."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        if sys.platform == "linux":
+            claim.bind(f"\0mmcache-lab-ports-{first}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def _free(host: str, port: int) -> bool:

@@ -35,7 +35,7 @@ class Setup:
     def new(self, folder: Path, *options: str, at: Host | None = None) -> Server:
         """A server that is not started yet. Raises `AssetError` where something is missing."""
         folder.mkdir(parents=True, exist_ok=True)
-        port, tls_port = free_ports(2) if at is None else (_PORT, _TLS_PORT)
+        (port,) = free_ports(1) if at is None else (_PORT,)
         made = Server(self.binary or choose(tls=self.tls is not None), folder, port, password=self.password)
         words = [*self.options, *options]
         if at is not None:
@@ -46,8 +46,8 @@ class Setup:
         for name, rules in (self.users or {}).items():
             words += ["--user", name, *rules.split()]
         if self.tls is not None:
-            made.tls_port = tls_port
-            words += ["--tls-port", str(tls_port), *self.tls.options()]
+            (made.tls_port,) = free_ports(1) if at is None else (_TLS_PORT,)
+            words += ["--tls-port", str(made.tls_port), *self.tls.options()]
         if self.ahead is not None:
             made.offset_file = folder / "ahead"
             made.environment = clock_of(made.offset_file, self.ahead)
