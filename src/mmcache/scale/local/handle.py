@@ -198,8 +198,13 @@ class Handle:
 
     def _start(self) -> None:
         """The supervisor, where none runs. Raises `ScaleError`."""
-        if is_held(self.files.supervisor_lock):
-            return
+        end = time.monotonic() + _START_SECONDS
+        while is_held(self.files.supervisor_lock):
+            if self.supervisor is not None:
+                return
+            if time.monotonic() > end:
+                raise ScaleError(f"{self.files.supervisor_lock} is held, and by no supervisor")
+            time.sleep(0.02)  # one that was killed still has it when its files cannot be seen any more
         self.files.status.unlink(missing_ok=True)  # of one that ended: nobody is to take it for today's
         log = os.open(self.files.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

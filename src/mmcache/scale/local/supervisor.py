@@ -22,7 +22,7 @@ from mmcache.model.errors import MMCacheError, ScaleError
 from mmcache.scale.access import Access
 from mmcache.scale.controller import Controller
 from mmcache.scale.local.files import Event, Files, Told, Wanted, write
-from mmcache.scale.local.locks import is_at, taken
+from mmcache.scale.local.locks import holder, is_at, taken
 from mmcache.scale.local.platform import LocalPlatform
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Happened, Phase, Status
@@ -34,7 +34,7 @@ _HURRY_SECONDS = 0.05
 """…and while there is; longer and longer as long as nothing comes of it, up to…"""
 _SLOW_SECONDS = 0.4
 """…this: what is waited for may take for ever."""
-_LOCK_SECONDS = 1.0
+_LOCK_SECONDS, _LONGEST_LOCK_SECONDS = 1.0, 10.0
 _SAVE_SECONDS = 10.0
 _END_SECONDS = 15.0
 """For the step that is being done when we are to end; then it is left as it is, to be done again."""
@@ -220,6 +220,8 @@ def supervise(folder: Path, ready: Callable[[], None] = lambda: None) -> bool:
     _open_standard()
     files = Files(folder.resolve())
     held = taken(files.supervisor_lock, _LOCK_SECONDS)
+    if held is None and holder(files.supervisor_lock) is None:  # who only looks at it, or dies, does so slowly
+        held = taken(files.supervisor_lock, _LONGEST_LOCK_SECONDS)
     if held is None:
         return False
     try:
