@@ -29,7 +29,7 @@ KEYS = [make_key(n) for n in range(30)]
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         folder = tmp_path_factory.mktemp("cluster")
-        with servers.cluster(folder, 3, 0, "--cluster-require-full-coverage", "no") as started:
+        with servers.cluster(folder, 3, 0, "--cluster-require-full-coverage", "no", node_timeout_ms=15_000) as started:
             yield started
     except AssetError as missing:
         pytest.skip(str(missing))
@@ -64,7 +64,7 @@ def frames(size: int = 2500) -> list[Frame]:
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_node_that_is_gone_or_frozen_concerns_its_own_keys_only(cluster: Cluster, frozen: bool) -> None:
     events: list[Event] = []
-    tier = open_tier(cluster, timeout_seconds=1.0, emit=events.append)
+    tier = open_tier(cluster, timeout_seconds=2.5, emit=events.append)
     tier.drop(KEYS)
     assert tier.put(frames(), [None] * len(KEYS)) == [None] * len(KEYS)
     assert all(isinstance(found, Found) for found in tier.get(KEYS))
@@ -105,7 +105,7 @@ def test_a_node_that_is_gone_or_frozen_concerns_its_own_keys_only(cluster: Clust
 def test_the_node_of_the_ledger_may_be_gone_for_a_while(cluster: Cluster) -> None:
     """Others' deadlines are translated by what is known of their clocks; a look that fails costs no block."""
     one, two = (
-        ValkeyTier.open(cluster.url, machine=b"machine%d" % n, timeout_seconds=1.0, heartbeat=False) for n in (1, 2)
+        ValkeyTier.open(cluster.url, machine=b"machine%d" % n, timeout_seconds=10.0, heartbeat=False) for n in (1, 2)
     )
     gone = cluster.primary_of(slot_of(NAMES.clock))
     keys = [key for key in KEYS if node_of(cluster, key).name != gone.name]
@@ -126,7 +126,7 @@ def test_the_node_of_the_ledger_may_be_gone_for_a_while(cluster: Cluster) -> Non
 
 def test_while_a_slot_is_handed_over_blocks_are_found_and_none_is_wrong(cluster: Cluster) -> None:
     """Half of a block's keys may be here and half there: what needs them all waits, or is refused; never mixed up."""
-    tier = open_tier(cluster, timeout_seconds=1.0)
+    tier = open_tier(cluster, timeout_seconds=3.0)
     key = KEYS[0]
     slot, source = slot_of(NAMES.head(key)), node_of(cluster, key)
     target = next(node for node in cluster.primaries if node.name != source.name)
@@ -159,7 +159,7 @@ def test_while_a_slot_is_handed_over_blocks_are_found_and_none_is_wrong(cluster:
 
 @pytest.mark.slow
 def test_hosts_go_on_while_slots_move_back_and_forth(cluster: Cluster) -> None:
-    tiers = [open_tier(cluster, timeout_seconds=5.0) for _ in range(2)]
+    tiers = [open_tier(cluster, timeout_seconds=20.0) for _ in range(2)]
     slots = sorted({slot_of(NAMES.head(key)) for key in KEYS})
     turn, ended = iter(range(10**6)), threading.Event()
     failures: list[object] = []

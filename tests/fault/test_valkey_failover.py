@@ -27,7 +27,7 @@ KEYS = [make_key(n) for n in range(20)]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
-        with servers.cluster(tmp_path_factory.mktemp("cluster"), 3, 1) as started:
+        with servers.cluster(tmp_path_factory.mktemp("cluster"), 3, 1, node_timeout_ms=4000) as started:
             yield started
     except AssetError as missing:
         pytest.skip(str(missing))
