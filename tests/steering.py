@@ -87,8 +87,13 @@ class Steered:
                 holder = model.node(step.id)
                 assert holder is None or not holder.alive, "it lives"
             case Failover():
-                followed = model.node(model.nodes[step.replica].primary)
+                heir = model.nodes[step.replica]
+                followed = model.node(heir.primary)
                 assert not step.taken or followed is None or not followed.alive, "its primary lives"
+                if step.taken and heir.primary in heir.known:
+                    theirs, epoch = heir.table.get(heir.primary, 0), heir.known[heir.primary].epoch
+                    elected = [n.name for n in model.nodes.values() if n.alive and n.slots & theirs and n.epoch > epoch]
+                    assert not elected, f"{elected} took over from it already"
             case StartShard():
                 assert step.shard < max(self.wanted, 3, *(n.shard + 1 for n in model.nodes.values()), 0)
 

@@ -24,9 +24,9 @@ class ScaleMachine(RuleBasedStateMachine):
     steered: Steered
 
     @initialize(seed=st.integers(0, 2**32), replicas=st.integers(0, 2), atomic=st.booleans(), migrates=st.booleans(),
-                moves=st.booleans())  # fmt: skip
-    def begin(self, seed: int, replicas: int, atomic: bool, migrates: bool, moves: bool) -> None:
-        model = ClusterModel(seed, migrates=migrates, moves=moves)
+                moves=st.booleans(), proves=st.booleans())  # fmt: skip
+    def begin(self, seed: int, replicas: int, atomic: bool, migrates: bool, moves: bool, proves: bool) -> None:
+        model = ClusterModel(seed, migrates=migrates, moves=moves, proves=proves)
         self.steered = Steered(model, ClusterSpec(max_shards=9, replicas=replicas), 3, atomic)
 
     @property

@@ -25,6 +25,8 @@ class Member:
     """It runs the version and the settings that are wanted."""
     machine: str = ""
     """The machine or Kubernetes node that it is on, where known."""
+    ended: bool = False
+    """The platform has proof that no process of it runs, and that one which comes is another: under a new id, empty."""
 
     @property
     def name(self) -> str:

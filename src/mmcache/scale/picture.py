@@ -3,7 +3,8 @@
 A node's own word on its slots counts most; of a node that did not answer, the others' word does, the newest epoch
 first. An absent id is *gone* when no member can have it: a process that lost its memory comes back under a new id, so
 what has a new id at its old address, or has no process any more, will not return. An absent id that is not gone may be
-alive: it is waited for, and nothing of it is given away.
+alive: it is waited for, and nothing of it is given away. It has *ended* when the platform has proof of that, though the
+member is still there and has its address: it will be another one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Absent:
     """What is said of it, newest epoch first."""
     gone: bool
     """No member can have it."""
+    ended: bool = False
+    """It is gone, or the platform has proof that the process at its address has ended: it will not answer again."""
 
     @property
     def failed(self) -> bool:
@@ -82,11 +85,14 @@ class Picture:
         found = {}
         for id, said in sorted(views.items()):
             said.sort(key=lambda other: -other.epoch)
-            found[id] = Absent(id, tuple(said), self._gone(said))
+            gone = self._gone(said, self.silent)
+            ended = gone or self._gone(said, [member for member in self.silent if not member.ended])
+            found[id] = Absent(id, tuple(said), gone, ended)
         return found
 
-    def _gone(self, said: Iterable[Other]) -> bool:
-        addressed = {(member.host, member.port) for member in self.silent if member.host}
+    def _gone(self, said: Iterable[Other], silent: Iterable[Member]) -> bool:
+        """None of `silent` can have the id."""
+        addressed = {(member.host, member.port) for member in silent if member.host}
         if not addressed or any("noaddr" in other.flags for other in said):
             return True
         return self._same_names and not addressed & {(other.host, other.port) for other in said}

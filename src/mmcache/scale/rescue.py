@@ -16,12 +16,22 @@ from mmcache.scale.steps import Assign, Failover
 def take_over(picture: Picture, aim: Aim) -> Plan | None:
     """A replica takes the place of a primary that will not return, where the nodes do not see to it themselves.
 
-    They elect no replica of a node that has become another one (`noaddr`), none without a majority of primaries, and
-    none whose link was down too long. An election that is just going on does no harm: the newer epoch wins.
+    They elect no replica of a node that has become another one (`noaddr`), and none whose link was down too long. An
+    election that is just going on does no harm: the newer epoch wins, and some of those who voted are heard.
+
+    Nor do they elect one without a majority of primaries, for ever. Where we do not hear one, two who serve one slot
+    would be worse than none: so its process must be known to have *ended* (that it is silent proves nothing), and no
+    other replica of it may be out of sight, whom a majority that we do not hear may have elected. Who answers has just
+    said of itself that it is a replica, and nobody but us, one at a time, makes one a primary without an election.
     """
+    heard = 2 * sum(id in picture.ids for id in picture.slots_of) > len(picture.slots_of)
     for absent in _owners(picture):
         heirs = followers(picture, absent.id)
-        if absent.gone and heirs and (absent.failed or (absent.doubted and not _majority(picture))):
+        if heard:
+            needed = absent.gone and absent.failed
+        else:
+            needed = absent.ended and (absent.failed or absent.doubted) and not _rivals(picture, absent)
+        if heirs and needed:
             heir = heirs[0].name
             return do(
                 Phase.REPAIRING, Failover(heir, taken=True), "TakingOver",
@@ -32,6 +42,8 @@ def take_over(picture: Picture, aim: Aim) -> Plan | None:
 
 def await_absent(picture: Picture, aim: Aim) -> Plan | None:
     """Slots that are given away are never those that an absent node may still serve, or a replica take over."""
+    if (outvoted := _outvoted(picture)) is not None:
+        return outvoted
     for absent in _owners(picture):
         what = f"{len(picture.slots_of[absent.id])} slots are served by nobody"
         if picture.has_heirs(absent, failed=False) and (absent.failed or absent.doubted or absent.gone):
@@ -46,6 +58,21 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
             told = f"{named} does not answer, though the other nodes see it serve: is it reachable from here?"
         return wait(Phase.REPAIRING, "PrimaryAbsent", told)
     return None
+
+
+def _outvoted(picture: Picture) -> Plan | None:
+    """Half of the primaries or more are lost, and some of them may come back: nobody is elected, nobody serves."""
+    lost = [absent for absent in _lost(picture) if not absent.gone or picture.has_heirs(absent)]
+    if _majority(picture) or not lost:
+        return None
+    all_of, slots = len(picture.slots_of), sum(len(picture.slots_of[absent.id]) for absent in lost)
+    named = ", ".join(_addressed(picture)) or ", ".join(absent.id[:8] for absent in lost)
+    told = (
+        f"no majority: {len(lost)} of {all_of} primaries do not answer, so that nobody can be elected for their "
+        f"{slots} slots, and the others serve nothing either. Bring {named} back. One that has ended or hangs is "
+        "started anew by itself, empty, and then its replica takes over; if its machine is gone, delete it"
+    )
+    return wait(Phase.REPAIRING, "NoMajority", told)
 
 
 def await_silent(picture: Picture, aim: Aim) -> Plan | None:
@@ -143,7 +170,20 @@ def _owners(picture: Picture) -> list[Absent]:
     return [picture.absent[id] for id in sorted(picture.slots_of) if id in picture.absent]
 
 
+def _lost(picture: Picture) -> list[Absent]:
+    """Primaries that do not answer, and that no node which does sees alive: one that others see may vote."""
+    return [absent for absent in _owners(picture) if absent.doubted or absent.gone]
+
+
 def _majority(picture: Picture) -> bool:
-    """Whether enough primaries are here to elect one."""
-    here = sum(id in picture.ids for id in picture.slots_of)
-    return 2 * here > len(picture.slots_of)
+    """Whether there may be enough primaries to elect one."""
+    return 2 * len(_lost(picture)) < len(picture.slots_of)
+
+
+def _rivals(picture: Picture, absent: Absent) -> bool:
+    """Whether somebody out of sight, who may answer again, replicates it, or may: hearsay does not say whom."""
+    return any(
+        not other.ended and other.id not in picture.slots_of and other.primary in ("", absent.id)
+        for other in picture.absent.values()
+        if other.id != absent.id
+    )

@@ -29,10 +29,13 @@ class Refused(Exception):
 class ClusterModel:
     """All nodes, what they say to each other, and the platform that starts and ends them."""
 
-    def __init__(self, seed: int = 0, *, migrates: bool = False, moves: bool = True, machines: int = 6) -> None:
-        """migrates: `cluster-allow-replica-migration`. moves: a member that starts anew has another address."""
+    def __init__(
+        self, seed: int = 0, *, migrates: bool = False, moves: bool = True, proves: bool = False, machines: int = 6
+    ) -> None:
+        """migrates: `cluster-allow-replica-migration`. moves: a member that starts anew has another address. proves:
+        the platform knows that a dead process has ended."""
         self.draw = random.Random(seed)
-        self.migrates, self.moves, self.machines = migrates, moves, machines
+        self.migrates, self.moves, self.proves, self.machines = migrates, moves, proves, machines
         self.nodes: dict[str, ModelNode] = {}
         self.jobs: list[tuple[str, str, int]] = []
         """Migrations of the servers' own: source and target by id, and slots."""
@@ -46,7 +49,7 @@ class ClusterModel:
         members = tuple(
             Member(node.shard, node.place, "" if node.stage == "pending" else node.host,
                    0 if node.stage == "pending" else node.port, node.ready and node.stage == "up", node.leaving,
-                   node.current, node.machine)
+                   node.current, node.machine, self.proves and node.stage == "dead")
             for node in self.nodes.values()
         )  # fmt: skip
         seen = {node.name: self._says(node) for node in self.nodes.values() if node.runs and not node.unseen}

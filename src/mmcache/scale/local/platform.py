@@ -78,11 +78,12 @@ class LocalPlatform:
             if file is None:  # it is being made, or damaged: `tend` sees to it
                 found.append(Member(shard, place))
                 continue
-            ready = not (file.leaving or file.replacing) and self._alive(name) and self._answers(file.port)
+            alive = self._alive(name)
+            ready = not (file.leaving or file.replacing) and alive and self._answers(file.port)
             if ready:
                 self._unproved.discard(name)
-            current = self._current(file)
-            found.append(Member(shard, place, HOST, file.port, ready, file.leaving, current))
+            current, ended = self._current(file), not alive and self._ended(name)
+            found.append(Member(shard, place, HOST, file.port, ready, file.leaving, current, ended=ended))
         return found
 
     def start_shard(self, shard: int, members: int) -> None:
@@ -295,6 +296,11 @@ class LocalPlatform:
 
     def _alive(self, name: str) -> bool:
         return is_held(self.files.members / name / "lock")
+
+    def _ended(self, name: str) -> bool:
+        """Whether the kernel says so twice: its lock, which goes with it, is free, and nothing of ours works there."""
+        lock = self.files.members / name / "lock"
+        return lock.exists() and name not in processes.below(self.files.members, self._programs())
 
     def _answers(self, port: int, loading: bool = False) -> bool:
         said = self._ask(port, "PING")
