@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter, validators
 
-from mmcache.cli.cluster_options import DEFAULT_PLACE, NO_WISHES, Place, Wait, Wishes
+from mmcache.cli.cluster_options import DEFAULT_PLACE, NO_WISHES, Place, Wait, Wishes, options_named
 from mmcache.cli.cluster_status import status
 from mmcache.cli.ending import ended_by_signal
 from mmcache.cli.output import Exit, bar, complain, grid, show, size
@@ -49,9 +49,10 @@ def up(
     """
     handle = place.handle
     change = wishes.change() | ({} if server is None else {"version": server})
-    if handle.exists and (refused := _refusal(handle, change)) is not None:
-        return _refused(refused, place)
-    wanted = handle.up(change, port, start=not foreground)
+    with options_named():
+        if handle.exists and (refused := _refusal(handle, change)) is not None:
+            return _refused(refused, place)
+        wanted = handle.up(change, port, start=not foreground)
     _warn_of_memory(wanted.spec)
     if foreground:
         return _stay(handle, place)
@@ -162,9 +163,10 @@ def _change(place: Place, change: dict[str, Any], wait: bool) -> int:
     handle = place.handle
     handle.require()
     handle.require_supervisor()
-    if (refused := _refusal(handle, change)) is not None:
-        return _refused(refused, place)
-    wanted = handle.change(change)
+    with options_named():
+        if (refused := _refusal(handle, change)) is not None:
+            return _refused(refused, place)
+        wanted = handle.change(change)
     _warn_of_memory(wanted.spec)
     told = _wait(handle, wanted, place) if wait else None
     if wait and told is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,7 +79,7 @@ class Wishes:
         plain = ("min_shards", "max_shards", "replicas", "qps_threshold", "allow_eviction")
         found: dict[str, Any] = {name: given[name] for name in plain if given[name] is not None}
         if self.memory is not None:
-            found["memory_bytes"] = parse_bytes(self.memory)
+            found["memory_bytes"] = _bytes("--memory", self.memory)
         burst = {
             "window_seconds": None if self.window is None else _seconds("--window", self.window),
             "quiet_seconds": None if self.quiet is None else _seconds("--quiet", self.quiet),
@@ -91,7 +93,37 @@ class Wishes:
 
 
 DEFAULT_PLACE, NO_WISHES = Place(), Wishes()
+_OPTIONS = {
+    "minShards": "--shards", "maxShards": "--max-shards", "qpsThreshold": "--qps-threshold",
+    "burst.windowSeconds": "--window", "burst.factor": "--factor", "burst.endFactor": "--end-factor",
+    "burst.quietSeconds": "--quiet", "burst.fewestSamples": "--fewest-samples", "burst.mostShardsAStep": "--step",
+}  # fmt: skip
+"""What a field of a resource is called here."""
 Wait = Annotated[bool, Parameter(help="Wait until it is so, and show how far it is.")]
+
+
+def in_options(told: str) -> str:
+    """The same, in words that can be typed: a message of `ClusterSpec` names fields as Kubernetes does."""
+    named = re.sub("|".join(map(re.escape, _OPTIONS)), lambda match: _OPTIONS[match[0]], told)
+    return re.sub(r"^(memory|replicas) must", r"--\1 must", named)
+
+
+@contextmanager
+def options_named() -> Iterator[None]:
+    """Raises `SettingsError` in the words of the options."""
+    try:
+        yield
+    except SettingsError as error:
+        raise SettingsError(in_options(str(error))) from error
+
+
+def _bytes(option: str, text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except SettingsError as error:
+        raise SettingsError(f"{option}: {error}") from error
+    except OverflowError as error:  # hundreds of digits
+        raise SettingsError(f"{option} is more than there can be: {text[:20]}…; write it like 1GiB") from error
 
 
 def _seconds(option: str, text: str) -> float:

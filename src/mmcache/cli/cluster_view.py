@@ -126,7 +126,8 @@ def _lines(found: Glance) -> dict[str, object]:
     if status is not None:
         lines["now"] = f"{status.message} ({status.reason})"
         if status.progress is not None:
-            lines["progress"] = f"{status.progress.moved} of {status.progress.total} slots"
+            moved, total = status.progress.moved, status.progress.total
+            lines["progress"] = f"{moved:,} of {total:,} slots have moved ({moved / max(total, 1):.0%})"
         usual = "not known yet" if status.baseline_qps is None else f"{status.baseline_qps:,.0f}"
         lines["requests a second"] = f"{status.qps:,.0f}, usual {usual}, {1000 * spec.qps_threshold:,.0f} a shard"
         lines["hit ratio of its nodes"] = "no reads" if status.hit_ratio is None else f"{status.hit_ratio:.1%}"

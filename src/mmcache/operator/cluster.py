@@ -56,12 +56,15 @@ class Cluster:
         self._older: list[str] = []
         """Passwords that were good before, as far as this process knows."""
         self.status: Status | None = None
-        """Of the last turn."""
+        """Of the last turn that did something."""
+        self.refused = False
+        """Its `spec` cannot be followed as it is; what runs goes on as it was."""
 
     def turn(self, cancelled: Callable[[], bool]) -> float:
         """Returns the seconds until the next. Raises `KubernetesError` where the API server is out of reach."""
         resource = self._api.get(CACHES, self._namespace, self._name)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
+            self.status, self.refused = (self.status if resource else None), False
             return STEADY_SECONDS
         try:
             wish = understood(resource)
@@ -86,7 +89,7 @@ class Cluster:
         self._save(wish, controller, at_once=any(one.reason == "Decided" for one in done.happened))
         if done.phase in _WAITING:
             return STEADY_SECONDS
-        if done.progress is not None:
+        if done.reason == "Moving":
             return MOVING_SECONDS
         return BUSY_SECONDS if not done.happened or any(one.warning for one in done.happened) else NEXT_SECONDS
 
@@ -212,7 +215,7 @@ class Cluster:
             done = replace(done, phase=Phase.BLOCKED, reason="Refused", message=self._refusal)
         if self._platform.troubles:
             done = replace(done, message=troubles.told(done.message, self._platform.troubles))
-        self.status = done
+        self.status, self.refused = done, False
         for happened in done.happened:
             self._post(wish, happened)
         before = resource.get("status") or {}
@@ -222,6 +225,7 @@ class Cluster:
             self._write(change)
 
     def _refuse(self, resource: Mapping[str, Any], reason: str, message: str) -> None:
+        self.refused = True
         before, generation = resource.get("status") or {}, resource["metadata"].get("generation", 0)
         change = status.change(before, status.refused(reason, message, generation, before, self._now()))
         if change:

@@ -9,7 +9,7 @@ from mmcache.operator import quantity, rules
 from mmcache.operator.fields import BURST, CLUSTER, SpecField
 from mmcache.operator.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from mmcache.operator.status_schema import status
-from mmcache.scale.spec import ClusterSpec
+from mmcache.scale.spec import LEAST_MEMORY, MOST_MEMORY, ClusterSpec
 
 DEFAULT_IMAGE = "valkey/valkey:9.0"
 NODE_TIMEOUT_SECONDS = 5
@@ -75,6 +75,7 @@ def _columns() -> list[Schema]:
     told = (
         ("Shards", "integer", ".status.shards", 0), ("Wanted", "integer", ".status.wanted", 1),
         ("QPS", "number", ".status.qps", 0), ("Phase", "string", ".status.phase", 0),
+        ("Moved", "string", ".status.progress.told", 0),
         ("Hit Ratio", "number", ".status.hitRatio", 0), ("Nodes", "integer", ".status.readyNodes", 1),
         ("Message", "string", ".status.message", 1), ("Age", "date", ".metadata.creationTimestamp", 0),
     )  # fmt: skip
@@ -101,9 +102,12 @@ def spec(cel: bool = True) -> Schema:
         **_told(CLUSTER),
         "memory": {
             "x-kubernetes-int-or-string": True,
-            "pattern": quantity.PATTERN,
+            "pattern": quantity.MEMORY_PATTERN,
+            "minimum": LEAST_MEMORY,
+            "maximum": MOST_MEMORY,
             "default": quantity.write(ClusterSpec.memory_bytes),
-            "description": "That one node may fill with blocks (maxmemory); at least 16Mi.",
+            "description": "That one node may fill with blocks (maxmemory): "
+            f"{quantity.write(LEAST_MEMORY)} to {quantity.write(MOST_MEMORY)}.",
         },
         "scaleIn": {
             "type": "object",

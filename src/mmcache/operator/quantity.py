@@ -8,6 +8,12 @@ from decimal import ROUND_UP, Decimal
 from mmcache.model.errors import SettingsError
 
 PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][0-9]{1,2})?$"
+_DECIMALS = r"(\.[0-9]{1,9})?"
+MEMORY_PATTERN = (
+    f"^([0-9]{{1,14}}{_DECIMALS}|[0-9]{{1,17}}{_DECIMALS}m|[0-9]{{1,11}}{_DECIMALS}(k|Ki)|[0-9]{{1,8}}{_DECIMALS}(M|Mi)|"
+    f"[0-9]{{1,5}}{_DECIMALS}(G|Gi|[eE][0-9])|[0-9]{{1,2}}{_DECIMALS}(T|Ti|[eE]1[0-2]))$"
+)
+"""Of those, no more than 100 TiB, as near as a pattern comes to the limit of a node's memory."""
 _MOST_LETTERS = 32
 _UNITS = {"": Decimal(1), "m": Decimal("0.001")}
 _UNITS |= {letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)}

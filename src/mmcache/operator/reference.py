@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mmcache.operator import crd, rules
+from mmcache.operator import crd, quantity, rules
 from mmcache.operator.names import API_VERSION, FORCE_DELETE, KIND
 from mmcache.operator.resource import OURS
 from mmcache.operator.status_schema import status
@@ -82,6 +82,8 @@ def _limits(found: dict[str, Any]) -> str:
         return ", ".join(f"`{one}`" for one in found["enum"])
     if "minimum" not in found:
         return ""
+    if "x-kubernetes-int-or-string" in found:
+        return f"{quantity.write(found['minimum'])} to {quantity.write(found['maximum'])}"
     return f"{'above ' if found.get('exclusiveMinimum') else ''}{found['minimum']:,} to {found['maximum']:,}"
 
 

@@ -31,13 +31,15 @@ def told(status: Status, wish: Wish, before: Mapping[str, Any], now: str) -> dic
         "keys": status.keys,
         "usedBytes": status.used_bytes,
         "maxBytes": status.max_bytes,
-        "progress": status.progress and {"moved": status.progress.moved, "total": status.progress.total},
+        "progress": status.progress and {
+            "moved": status.progress.moved, "total": status.progress.total, "told": status.progress.told,
+        },
         "reason": status.reason,
         "message": status.message[:_LONGEST],
         "address": address(wish),
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(wish).items())),
         "conditions": conditions(status.conditions, wish.generation, before.get("conditions") or (), now),
-    }
+    }  # fmt: skip
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -40,8 +40,12 @@ def status() -> dict[str, Any]:
             "maxBytes": whole,
             "progress": {
                 "type": "object",
-                "description": "Of a resharding: slots.",
-                "properties": {"moved": whole, "total": whole},
+                "description": "Of a scaling, all of it: slots. An operator that starts anew begins at 0.",
+                "properties": {
+                    "moved": whole,
+                    "total": whole,
+                    "told": {**text, "description": "Both, such as 3072/7372."},
+                },
             },
             "reason": text,
             "message": text,

@@ -1,6 +1,7 @@
 """`Controller`: looks, measures the load, decides, does one step, tells. It joins deciders and doers.
 
-Level-triggered: what it knows from before is only what is usual (`bursts`), what was decided last, and when. A step or
+Level-triggered: what it knows from before is only what is usual (`bursts`), what was decided last, and when; and, to
+tell people how far a scaling is, where that began (`way`), which a controller that starts anew does not know. A step or
 a look that fails is told and tried again at the next turn; nothing ends the controller. One thread at a time.
 """
 
@@ -24,6 +25,7 @@ from mmcache.scale.status import Happened, Phase, Plan, Status
 from mmcache.scale.steps import MoveSlots, Settle, Step
 from mmcache.scale.telling import burst_news, conditions, failure, step_words
 from mmcache.scale.views import moves_slots_itself
+from mmcache.scale.way import Way, further
 
 if TYPE_CHECKING:
     from mmcache.scale.access import Access
@@ -96,6 +98,7 @@ class Controller:
         self._status: Status | None = None
         self._seen: Observed | None = None
         self._moved: set[tuple[str, str]] = set()
+        self._way: Way | None = None
         self._told: dict[str, str] = {}
         self._news: list[Happened] = []
         self._saved_load = self._believed(saved)
@@ -207,6 +210,7 @@ class Controller:
             self._tell_once("PlanFailed", told)
             return self._told_status(seen, Plan(Phase.UNKNOWN, None, "PlanFailed", told), decided, told)
         self._told.pop("PlanFailed", None)
+        self._way = further(self._way, plan, decided.shards)
         if plan.phase is Phase.BLOCKED:
             self._tell_once("Blocked", plan.message, plan.reason, plan.reason)
         else:
@@ -241,7 +245,7 @@ class Controller:
             hit_ratio=self._readings.hit_ratio, keys=sum(node.keys for node in primaries),
             used_bytes=sum(node.used_bytes for node in primaries), max_bytes=sum(node.max_bytes for node in primaries),
             reason=plan.reason, message=plan.message, conditions=conditions(seen, plan, load, trouble),
-            progress=plan.progress, happened=news,
+            progress=plan.progress or (None if self._way is None else self._way.progress), happened=news,
         )  # fmt: skip
         return self._status
 
@@ -251,7 +255,7 @@ class Controller:
         last = self._status or Status(plan.phase, 0, self._wanted or 0, 0, 0, 0.0, None, None, 0, 0, 0, "", "")
         news, self._news = tuple(self._news), []
         return replace(
-            last, phase=plan.phase, reason=plan.reason, message=plan.message, progress=None, happened=news,
+            last, phase=plan.phase, reason=plan.reason, message=plan.message, happened=news,
             conditions=conditions(None, plan, self._load, trouble),
         )  # fmt: skip
 

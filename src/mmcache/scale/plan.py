@@ -16,7 +16,7 @@ from mmcache.scale.aim import Aim, aim, fresh, wait
 from mmcache.scale.observed import Observed
 from mmcache.scale.picture import Picture
 from mmcache.scale.rescue import assign, await_absent, await_silent, relieve, take_over
-from mmcache.scale.resize import resize
+from mmcache.scale.resize import resize, to_move
 from mmcache.scale.roles import in_step, restart, roles, start, surplus
 from mmcache.scale.settle import busy, settle
 from mmcache.scale.spec import ClusterSpec
@@ -51,8 +51,8 @@ def plan(spec: ClusterSpec, wanted: int, seen: Observed, *, most_slots: int = MO
     if settled.step is None and (dead := forget(picture, goal)) is not None:
         phase = Phase.REPAIRING if settled.phase is Phase.STEADY else settled.phase
         told = f"the nodes forget {dead.id[:8]}, which no member is any more; {settled.message}"
-        return replace(settled, phase=phase, step=dead, reason="Forgetting", message=told)
-    return settled
+        settled = replace(settled, phase=phase, step=dead, reason="Forgetting", message=told)
+    return replace(settled, left=to_move(picture, goal))
 
 
 def plan_deletion(seen: Observed) -> Plan:

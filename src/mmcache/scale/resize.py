@@ -24,27 +24,28 @@ def resize(picture: Picture, aim: Aim) -> Plan | None:
     for shard in reversed(empty):
         if not all(member.leaving for member in picture.shards[shard]):
             told = f"shard {shard} serves nothing any more and stops"
-            return do(Phase.SCALING_IN, StopShard(shard), "Stopping", told, progress(picture, aim))
+            return do(Phase.SCALING_IN, StopShard(shard), "Stopping", told)
     missing = [shard for shard in range(aim.shards) if shard not in serving]
     if serving and not leaving and left_to_move(picture.counts, serving):
-        return even_out(picture, aim, Phase.SCALING_OUT, serving, (), progress(picture, aim))
+        return even_out(picture, aim, Phase.SCALING_OUT, serving, ())
     for shard in missing if leaving else missing[:1]:
         if (found := _bring(picture, aim, shard)) is not None:
             return found
     if missing:
         takers = range(aim.shards) if leaving else [*serving, missing[0]]
-        return even_out(picture, aim, Phase.SCALING_OUT, takers, leaving, progress(picture, aim))
+        return even_out(picture, aim, Phase.SCALING_OUT, takers, leaving)
     if empty:
         names = ", ".join(str(shard) for shard in empty)
-        return wait(Phase.SCALING_IN, "Stopping", f"shard {names} is being stopped", progress(picture, aim))
+        return wait(Phase.SCALING_IN, "Stopping", f"shard {names} is being stopped")
     if leaving:
-        return even_out(picture, aim, Phase.SCALING_IN, serving, leaving, progress(picture, aim))
+        return even_out(picture, aim, Phase.SCALING_IN, serving, leaving)
     return None
 
 
 def even_out(
-    picture: Picture, aim: Aim, phase: Phase, takers: Collection[int], leaving: Collection[int], done: Progress | None
-) -> Plan | None:
+    picture: Picture, aim: Aim, phase: Phase, takers: Collection[int], leaving: Collection[int],
+    done: Progress | None = None,
+) -> Plan | None:  # fmt: skip
     """The next batch of slots on their way to be even over `takers`; None where they are."""
     found = batch(picture.counts, takers, leaving, aim.most_slots)
     if found is None:
@@ -60,47 +61,39 @@ def even_out(
     if amount * held > MOST_BYTES * len(served):
         amount = max(1, MOST_BYTES * len(served) // held)
     slots = tuple(sorted(served)[-amount:])
-    left = done.total - done.moved if done else 0
+    left = done.total - done.moved if done else to_move(picture, aim)
     told = f"{len(slots)} slots go from {source.name} to {target.name}" + (f", {left} are to move" if left else "")
     return do(phase, MoveSlots(slots, source.name, target.name), "Moving", told, done)
 
 
-def progress(picture: Picture, aim: Aim) -> Progress | None:
-    """How far the resharding is, from the slots alone.
+def to_move(picture: Picture, aim: Aim) -> int | None:
+    """Slots that have to move until it is as wanted, shard by shard; None while some are served by nobody we hear.
 
-    Nothing is remembered of how it was before. What is still to move is known exactly, shard by shard up to what is
-    wanted. As moved counts what the shards have that are being filled, and what those lack that are being emptied: a
-    shard that was finished in an earlier turn is no longer told from one that was always there.
+    From the slots alone: nothing is remembered of how it was before.
     """
     counts = picture.counts
     serving = [shard for shard in counts if shard < aim.shards]
     leaving = [shard for shard in counts if shard >= aim.shards]
     missing = [shard for shard in range(aim.shards) if shard not in serving]
-    if not serving:
+    if not serving or sum(counts.values()) != SLOTS:
         return None
-    left, moved, now = 0, 0, dict(counts)
+    left, now = 0, dict(counts)
     rounds = [serving, *(sorted([*serving, *missing[:many]]) for many in range(1, len(missing) + 1))]
-    for takers in rounds[1:] if leaving and missing else rounds:
+    for takers in rounds[-1:] if leaving and missing else rounds:
         left += left_to_move(now, takers)
         each = SLOTS // len(takers)
         now = dict.fromkeys(takers, each)
         for odd in range(SLOTS - each * len(takers)):
             now[takers[odd]] += 1
-    empty = [shard for shard in picture.shards if shard >= aim.shards and shard not in counts]
-    share = SLOTS // (len(counts) + len(empty))
-    if leaving or empty:
-        moved = sum(max(0, share - counts.get(shard, 0)) for shard in (*leaving, *empty))
-    elif left_to_move(counts, serving):
-        moved = sum(count for count in counts.values() if count < share)
-    return Progress(moved, moved + left)
+    return left
 
 
 def _bring(picture: Picture, aim: Aim, shard: int) -> Plan | None:
     """A shard that is to serve starts; None when it can take slots."""
-    members, done = picture.shards.get(shard, ()), progress(picture, aim)
+    members = picture.shards.get(shard, ())
     if not members:
-        return do(Phase.SCALING_OUT, StartShard(shard, aim.members), "Starting", f"shard {shard} starts", done)
+        return do(Phase.SCALING_OUT, StartShard(shard, aim.members), "Starting", f"shard {shard} starts")
     if picture.usable(shard) is None:
         named = ", ".join(member.name for member in members)
-        return wait(Phase.SCALING_OUT, "Starting", f"waiting for {named} to be ready", done)
+        return wait(Phase.SCALING_OUT, "Starting", f"waiting for {named} to be ready")
     return None

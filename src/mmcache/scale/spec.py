@@ -10,6 +10,9 @@ FEWEST_SHARDS = 3
 """Fewer primaries have no majority left when one of them dies, so that nobody takes over."""
 MOST_SHARDS = 500
 MOST_REPLICAS = 5
+LEAST_MEMORY = 16 << 20
+MOST_MEMORY = 16 << 40
+"""More has no machine that one would give to one node."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,17 @@ class ClusterSpec:
     def faults(self) -> list[str]:
         """What is wrong with it, one sentence each, in the names of the fields."""
         burst = self.burst
+        few = ": fewer have no majority that could replace a dead one" if self.min_shards < FEWEST_SHARDS else ""
         shards, most = self.min_shards, f"minShards..{MOST_SHARDS} ({self.min_shards}..{MOST_SHARDS})"
         checks = (
-            (FEWEST_SHARDS <= shards <= MOST_SHARDS, f"minShards must be {FEWEST_SHARDS}..{MOST_SHARDS}, not {shards}: "
-             "fewer have no majority that could replace a dead one"),
+            (FEWEST_SHARDS <= shards <= MOST_SHARDS,
+             f"minShards must be {FEWEST_SHARDS}..{MOST_SHARDS}, not {shards}{few}"),
             (shards <= self.max_shards <= MOST_SHARDS, f"maxShards must be {most}, not {self.max_shards}"),
             (0 <= self.replicas <= MOST_REPLICAS, f"replicas must be 0..{MOST_REPLICAS}, not {self.replicas}"),
             (0 < self.qps_threshold <= 10_000, "qpsThreshold is in thousands a second, above 0 and at most 10000, "
              f"not {self.qps_threshold}"),
-            (self.memory_bytes >= 16 << 20, f"memory must be at least 16 MiB a node, not {self.memory_bytes} bytes"),
+            (LEAST_MEMORY <= self.memory_bytes <= MOST_MEMORY,
+             f"memory must be 16 MiB to 16 TiB a node, not {_size(self.memory_bytes)}"),
             (1 <= burst.window_seconds <= 3600, f"burst.windowSeconds must be 1..3600, not {burst.window_seconds}"),
             (1 < burst.factor <= 100, f"burst.factor must be above 1 and at most 100, not {burst.factor}"),
             (1 <= burst.end_factor < burst.factor, f"burst.endFactor must be from 1 to below burst.factor "
@@ -74,3 +79,8 @@ class ClusterSpec:
              f"burst.mostShardsAStep must be 1..50, not {burst.most_shards_a_step}"),
         )  # fmt: skip
         return [message for right, message in checks if not right]
+
+
+def _size(count: int) -> str:
+    """Bytes, however many."""
+    return f"{count} bytes" if count < 1 << 60 else "over 1024 PiB"

@@ -28,14 +28,19 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """Of a resharding: the shard that is being filled or emptied, and those whose turn comes after it.
+    """Of a scaling, all of it: from where it began until every shard has as many slots as the others.
 
-    Those that are done count no more, since nothing is remembered of how it was before: then `total` becomes smaller.
+    Of an upgrade without replicas: of the primary that is being vacated.
     """
 
     moved: int
     total: int
     """Slots."""
+
+    @property
+    def told(self) -> str:
+        """Such as `3072/7372`."""
+        return f"{self.moved}/{self.total}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,9 @@ class Plan:
     message: str
     """A sentence for people."""
     progress: Progress | None = None
+    """Where it follows from this look alone; of a scaling see `mmcache.scale.way`."""
+    left: int | None = None
+    """Slots that have to move until it is as wanted; None while some are served by nobody."""
 
 
 @dataclass(frozen=True)

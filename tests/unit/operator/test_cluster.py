@@ -33,9 +33,10 @@ def steered(monkeypatch: pytest.MonkeyPatch) -> list[Steered]:
         (made(phase=Phase.BLOCKED), STEADY_SECONDS),
         (made(phase=Phase.UNKNOWN), STEADY_SECONDS),
         (made(phase=Phase.REPAIRING), BUSY_SECONDS),
-        (made(phase=Phase.SCALING_OUT, progress=Progress(1, 9)), MOVING_SECONDS),
+        (made(phase=Phase.SCALING_OUT, reason="Moving", progress=Progress(1, 9)), MOVING_SECONDS),
+        (made(phase=Phase.SCALING_OUT, reason="Starting", progress=Progress(1, 9)), BUSY_SECONDS),
     ],
-    ids=["steady", "blocked", "unknown", "repairing", "moving"],
+    ids=["steady", "blocked", "unknown", "repairing", "moving", "waiting"],
 )
 def test_the_next_turn_comes_when_there_is_something_to_do(
     status: Status, pause: float, steered: list[Steered]

@@ -46,7 +46,7 @@ def test_what_no_longer_fits_midway_goes_back() -> None:
     run.wanted = 3
     for _ in range(50):
         assert run.turn().phase is not Phase.BLOCKED
-        if (progress := run.told[-1].progress) is not None and progress.moved:
+        if (run.told[-1].left or 4096) < 4096:
             break
     else:
         raise AssertionError("nothing moves")

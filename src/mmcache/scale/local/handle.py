@@ -102,16 +102,13 @@ class Handle:
         """
         processes.require_proc()
         self._require_ours()
+        if not self.exists:
+            self._allowed(None, change, first_port)  # before anything of it is there
         self.files.make()
         with self.files.commanded():
             self.files.make()  # it may have been ended while we waited
             old = self.files.wanted() if self.exists else None
-            spec = changed(old.spec if old else ClusterSpec(), change)
-            find(spec.version)
-            if old is None:
-                port = FIRST_PORT if first_port is None else first_port
-                require_ports(port, spec.min_shards * (1 + spec.replicas))
-            fresh = self._write(old, spec, first_port)
+            fresh = self._write(old, self._allowed(old, change, first_port), first_port)
             if start:
                 self._start()
         return fresh
@@ -177,6 +174,15 @@ class Handle:
             self.files.remove()
 
     # its parts
+
+    def _allowed(self, old: Wanted | None, change: dict[str, Any], first_port: int | None) -> ClusterSpec:
+        """What is wanted then. Raises `ScaleError`, `SettingsError` where that cannot be."""
+        spec = changed(old.spec if old else ClusterSpec(), change)
+        find(spec.version)
+        if old is None:
+            port = FIRST_PORT if first_port is None else first_port
+            require_ports(port, spec.min_shards * (1 + spec.replicas))
+        return spec
 
     def _require_ours(self) -> None:
         """A folder of other things is not to lose its permissions, nor to be emptied one day."""
