@@ -86,7 +86,7 @@ def test_what_was_left_unread_answers_no_later_question() -> None:
         return next(answers, CLOCK) if name == b"LOOK" else b"$0\r\n\r\n"
 
     with answering(answer) as port:
-        tier = ValkeyTier.open(f"valkey://127.0.0.1:{port}", timeout_seconds=0.2, rest_seconds=1e-9)
+        tier = ValkeyTier.open(f"valkey://127.0.0.1:{port}", timeout_seconds=20.0, rest_seconds=1e-9)
         assert tier.get([make_key(1)]) == [MissReason.TIER_DOWN]
         assert tier.get([make_key(1)]) == [MissReason.ABSENT]
         tier.close()
