@@ -31,6 +31,8 @@ from mmcache.settings import SharedSettings
 from mmcache.tiers.valkey.client import Client, Request
 
 VALKEY, REDIS_7, REDIS_6 = ("valkey", 9), ("redis", 7), ("redis", 6)
+DEAD_AFTER_MS = 8000
+"""Nobody is to be taken for dead because a busy machine stood still for seconds; a test in which one dies says less."""
 PASSWORD = "a secret of the cluster"
 
 
@@ -121,9 +123,18 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, server: tuple[str, int], replicas: int = 1, *, password: str | None = None) -> Iterator[Stage]:
+def staged(
+    folder: Path,
+    server: tuple[str, int],
+    replicas: int = 1,
+    *,
+    password: str | None = None,
+    dead_after_ms: int = DEAD_AFTER_MS,
+) -> Iterator[Stage]:
     """Three shards; members are named as `Stage.members` says."""
-    with servers.cluster(folder, 3, replicas, binary=chosen(*server), password=password) as made:
+    with servers.cluster(
+        folder, 3, replicas, binary=chosen(*server), password=password, node_timeout_ms=dead_after_ms
+    ) as made:
         spec = ClusterSpec(3, 5, replicas)
         stage = Stage(made, Access(password, timeout_seconds=10.0), spec)
         for number, node in enumerate(made.nodes):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.e2e.cluster_stage import alive, brought_up, missing, put, say, start
+from tests.e2e.cluster_stage import alive, brought_up, missing, put, say, start, unwatched
 from tests.patience import until
 
 from mmcache import Cache, SharedSettings
@@ -133,7 +133,7 @@ def test_where_there_is_none_it_says_what_to_type(tmp_path: Path) -> None:
 def test_without_a_supervisor_it_serves_and_says_what_is_missing(folder: Path) -> None:
     before = say("status", folder=folder)
     os.kill(before["supervisor"], signal.SIGKILL)
-    until(lambda: Handle(folder).supervisor is None, "the supervisor is gone")
+    until(lambda: unwatched(folder), "the supervisor is gone")
     now = say("status", folder=folder, code=1)
     assert now["supervisor"] is None
     assert now["slots_served"] == 16384
@@ -175,7 +175,7 @@ def test_in_the_foreground_it_watches_until_ctrl_c(folder: Path) -> None:
         assert "watches over it already" in second.communicate(timeout=120)[1]
     assert second.returncode == 1
     os.kill(before[0], signal.SIGTERM)
-    until(lambda: Handle(folder).supervisor is None, "the supervisor ends when it is told to")
+    until(lambda: unwatched(folder), "the supervisor ends when it is told to")
     here = start("up", "--foreground", folder=folder)
     try:
         read_line(here)
@@ -242,13 +242,18 @@ def test_a_change_of_mind_ends_a_long_resharding(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_who_waits_hears_that_something_else_was_asked_for(folder: Path) -> None:
+    supervisor = say("status", folder=folder)["supervisor"]
+    os.kill(supervisor, signal.SIGSTOP)  # so that the first does not get what it asked for before the second asks
     first = start("scale", "5", folder=folder)
     try:
         until(lambda: Handle(folder).require().spec.min_shards == 5, "the first has asked")
+        say("scale", "3", "--no-wait", folder=folder)
+        os.kill(supervisor, signal.SIGCONT)
         assert say("scale", "3", folder=folder)["status"]["shards"] == 3
         assert "something else was asked for" in first.communicate(timeout=120)[0]
         assert first.returncode == 1
     finally:
+        os.kill(supervisor, signal.SIGCONT)
         first.kill()
         first.communicate()
 

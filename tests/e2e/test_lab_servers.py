@@ -14,7 +14,7 @@ import pytest
 
 from mmcache.lab import servers
 from mmcache.lab.servers import Binary, Cluster, Network
-from mmcache.lab.servers.process import until
+from mmcache.lab.servers.process import free_ports, free_row, until
 from mmcache.model.errors import AssetError, TierError
 
 
@@ -27,7 +27,8 @@ def chosen(name: str, major: int) -> Binary:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with servers.cluster(tmp_path_factory.mktemp("cluster"), binary=chosen("valkey", 9)) as made:
+    folder, binary = tmp_path_factory.mktemp("cluster"), chosen("valkey", 9)
+    with servers.cluster(folder, binary=binary, node_timeout_ms=4000) as made:
         yield made
 
 
@@ -52,6 +53,17 @@ def test_slots_are_the_ones_of_the_specification() -> None:
     assert servers.slot_of(b"123456789") == 0x31C3
     assert servers.slot_of(b"a{b}c") == servers.slot_of(b"b")
     assert servers.slot_of(b"a{}c") != servers.slot_of(b"")
+
+
+def test_no_two_processes_are_given_the_same_port() -> None:
+    """Though nobody listens there yet, or for a while."""
+    ours = {*free_ports(150), *range(first := free_row(40), first + 40)}
+    assert len(ours) == 190
+    script = "from mmcache.lab.servers.process import free_ports; print(*free_ports(150))"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    theirs = set(map(int, told.split()))
+    assert len(theirs) == 150
+    assert sys.platform != "linux" or not ours & theirs
 
 
 def test_a_server_is_killed_paused_and_started_again(tmp_path: Path) -> None:
@@ -180,8 +192,8 @@ def test_a_cluster_of_every_server_grows(tmp_path: Path, name: str, major: int) 
 def test_sentinels_replace_a_dead_primary(tmp_path: Path, name: str, major: int) -> None:
     with servers.replicated(tmp_path, binary=chosen(name, major), password="p") as made:
         former = made.primary
-        former.ask("SET", "key", "value")
-        assert former.ask("WAIT", 1, 5000) == 1
+        kept = servers.talk(former.port, ("SET", "key", "value"), ("WAIT", 1, 8000), password="p")
+        assert kept == ["OK", 1]  # by one connection: another one has nothing to wait for
         former.kill()
         made.await_failover(former)
         assert until(lambda: held(made.primary))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster_stage import alive, brought_up, missing, put, say
+from tests.e2e.cluster_stage import alive, brought_up, missing, put, say, unwatched
 from tests.patience import until
 
 from mmcache.scale.binaries import binaries
@@ -29,7 +29,7 @@ def kill_supervisor(folder: Path) -> None:
     pid = Handle(folder).supervisor
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: Handle(folder).supervisor is None, "the supervisor is gone")
+    until(lambda: unwatched(folder), "the supervisor is gone")
 
 
 @pytest.mark.parametrize("seed", [1, 2])

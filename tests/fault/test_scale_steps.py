@@ -46,6 +46,8 @@ WAYS = [(VALKEY, False), (VALKEY, True), (REDIS_7, True), (REDIS_6, True)]
 NAMES = ["atomic", "valkey", "redis7", "redis6"]
 EVERY = 5
 """Commands, from one cut to the next."""
+SOON_MS = 4000
+"""Where one dies, after so long the others say so."""
 
 
 def move(stage: Stage, step: MoveSlots, key_by_key: bool, cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -202,7 +204,7 @@ def test_steps_of_membership_are_cut_off_and_done_again(
 
 @pytest.mark.slow
 def test_slots_of_the_dead_are_given_anew_and_the_dead_forgotten(tmp_path: Path) -> None:
-    with staged(tmp_path, REDIS_7, 0) as stage:
+    with staged(tmp_path, REDIS_7, 0, dead_after_ms=SOON_MS) as stage:
         before = stage.look()
         with pytest.raises(ScaleError, match="served by"):
             stage.do(Assign("1-0", (0, 1)))
@@ -269,7 +271,7 @@ def test_a_migration_of_the_server_is_cancelled(tmp_path: Path) -> None:
 def test_a_side_dies_in_the_middle_and_its_replica_takes_over(
     tmp_path: Path, server: tuple[str, int], key_by_key: bool, victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with staged(tmp_path, server, password=PASSWORD) as stage:
+    with staged(tmp_path, server, password=PASSWORD, dead_after_ms=SOON_MS) as stage:
         values, step = some(stage, 6, 3)
 
         def kill() -> None:
@@ -277,9 +279,14 @@ def test_a_side_dies_in_the_middle_and_its_replica_takes_over(
             until(lambda: followed(stage.nodes[victim]), "the replica has all")
             stage.nodes[victim].server.kill()
 
-        middle = 12 if not key_by_key else 110
-        with cut_after(middle, monkeypatch, kill), pytest.raises((Cut, ScaleError)):
-            move(stage, step, key_by_key)
+        middle = 12 if not key_by_key else 86  # 12: the migration has just been asked for
+        seen = stage.look()
+        with (
+            Present(seen, stage.access) as present,
+            cut_after(middle, monkeypatch, kill),
+            pytest.raises((Cut, ScaleError)),
+        ):
+            resharding.move(step, present, lambda: False, key_by_key=key_by_key)
         stage.until(lambda seen: seen.nodes.get(f"{victim[0]}-1") and not seen.nodes[f"{victim[0]}-1"].primary,
                     "the replica took over")  # fmt: skip
         stage.revive(victim)
