@@ -12,6 +12,7 @@ from typing import Any
 from mmcache.model.errors import ScaleError
 from mmcache.scale.epochs import await_rank
 from mmcache.scale.present import Cancelled, Present
+from mmcache.scale.strays import clear
 from mmcache.scale.talk import Word
 from mmcache.scale.views import jobs, under_way
 
@@ -40,6 +41,7 @@ def hand_over(slots: Sequence[int], source: str, target: str, present: Present, 
     left = set(slots) & present.view(source).me.slots
     if not left or not await_rank(source, target, present, cancelled) or cancelled():
         return
+    clear(sorted(left), target, present.identity(source), present)
     words: list[Word] = [word for run in ranges(left) for word in run]
     before = {job.get("name") for job in _mine(node.ask("CLUSTER", "GETSLOTMIGRATIONS"))}
     node.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *words, "NODE", to)

@@ -10,6 +10,17 @@ not hear of the end of a MIGRATE, and a client deletes the key there before it i
 the key again; nothing tells it from one that went over. A block of mmcache it befalls only while that is computed anew:
 its scripts name the block, its lease and its fence, and an open slot refuses who names several keys unless all are
 there.
+
+A source forgets a key when the target has it, not when the target's replica has. So the next load is sent, and a slot
+closed, when one has: a target that dies takes one load with it at most, and that only before it has passed it on. To
+copy first (MIGRATE COPY) and delete when the replica has it would lose nothing, but a key that a client deletes at the
+source meanwhile would be answered from the copy. Any order has one of the two: whoever dies between "the replica has
+it" and "the source forgets it" leaves two copies, of which one can be deleted, and nobody knows. To lose a block is the
+lesser evil.
+
+The move of a target that dies goes on to the replica that takes its place. Redis, and Valkey before 8, do not tell a
+replica which slots are open: where whoever moves them dies with the target, nobody knows what has gone ahead to the
+replica. That is lost, `GROUP_BYTES` or so, and discarded wherever it lies, lest it comes back when it has been dropped.
 """
 
 from __future__ import annotations
@@ -21,6 +32,9 @@ from mmcache.model.errors import ScaleError, TierError
 from mmcache.scale.access import Contact
 from mmcache.scale.epochs import await_rank
 from mmcache.scale.present import Cancelled, Present
+from mmcache.scale.replication import Replication
+from mmcache.scale.strays import discard, unlink
+from mmcache.scale.successor import successor
 from mmcache.scale.talk import Command, Word
 from mmcache.scale.views import fields, whole
 
@@ -53,11 +67,22 @@ class Sides:
         self.place: tuple[Word, ...] = (found.host, found.port) if found and known else (member.host, member.port)
         self.login = present.access.migrating()
         self.node_timeout_ms = _node_timeout(self.source)
+        self.unsure: list[bytes] = []
+        """Keys that the source has, though the target may, too."""
 
-    def open(self, slots: Sequence[int]) -> None:
-        """The target first, so that nobody is sent to one who does not expect him."""
+    def open(self, slots: Sequence[int], inherited: Sequence[bytes] | None = None) -> None:
+        """The target first, so that nobody is sent to one who does not expect him.
+
+        inherited: the target's keys came to a primary whose place it took. These the source has still, or has dropped.
+        """
         source, target = map(self.present.chorus, self.names)
+        here, there = map(self.present.view, self.names)
         target.insist([[("CLUSTER", "SETSLOT", slot, "IMPORTING", self.source_id)] for slot in slots])
+        if inherited is None:
+            begun = {slot for slot, to in here.migrating.items() if to == self.target_id} | set(there.importing)
+            discard([slot for slot in slots if slot not in begun], self.target)
+        else:
+            unlink(inherited, self.target)
         source.insist([[self._opened(slot)] for slot in slots])
 
     def remaining(self, slots: Sequence[int]) -> dict[int, list[bytes]]:
@@ -90,20 +115,22 @@ class Sides:
         patience = self._patience_ms(size)
         commands = [self._migrate(keys, patience) for _, keys, _ in parcels]
         replies = self.source.tell(commands, self._seconds(patience, len(commands)))
-        for (_, keys, _), reply in zip(parcels, replies, strict=True):
-            if isinstance(reply, TierError):
-                if not str(reply).startswith("IOERR"):
-                    raise ScaleError(f"{self.source.place}: MIGRATE: {reply}") from reply
-                self._again(keys, patience)
+        errors = [(keys, reply) for (_, keys, _), reply in zip(parcels, replies, strict=True)
+                  if isinstance(reply, TierError)]  # fmt: skip
+        self._again([key for keys, error in errors for key in keys if str(error).startswith("IOERR")], patience)
+        for _, error in errors:
+            if not str(error).startswith("IOERR"):
+                raise ScaleError(f"{self.source.place}: MIGRATE: {error}") from error
 
     def _again(self, keys: Sequence[bytes], patience: int) -> None:
         """It was not heard whether they arrived. Those that the source still has are sent anew, one by one.
 
         One that a client deletes in between is deleted at the target, too: it may have got there.
         """
-        here = [key for key, found in zip(keys, self.source.tell([("EXISTS", key) for key in keys]), strict=True)
-                if found == 1]  # fmt: skip
-        for key in here:
+        found = self.source.tell([("EXISTS", key) for key in keys]) if keys else []
+        self.unsure = [key for key, here in zip(keys, found, strict=True) if here == 1]
+        while self.unsure:
+            key = self.unsure[0]
             for attempt in range(1, 1 + _ATTEMPTS):
                 (reply,) = self.source.tell([self._migrate([key], patience)], self._seconds(patience, 1))
                 if reply == "NOKEY":
@@ -112,6 +139,7 @@ class Sides:
                     break
                 if attempt == _ATTEMPTS or not str(reply).startswith("IOERR"):
                     raise ScaleError(f"{self.source.place}: MIGRATE: {reply}") from reply
+            del self.unsure[0]
 
     def _opened(self, slot: int) -> Command:
         return "CLUSTER", "SETSLOT", slot, "MIGRATING", self.target_id
@@ -136,13 +164,30 @@ def migrate(slots: Sequence[int], source: str, target: str, present: Present, ca
         if cancelled():
             return
         sides.open(group)
-        left: Sequence[int] = group
+        try:
+            _carry(group, sides)
+        except ScaleError:
+            heir = successor(sides.names[1], source, present, cancelled, sides.node_timeout_ms / 1000)
+            if heir is None or not await_rank(source, heir, present, cancelled):
+                raise
+            unsure, sides = sides.unsure, Sides(present, source, heir)
+            left = [slot for slot in group if slot in present.view(source).me.slots]
+            sides.open(left, inherited=unsure)
+            _carry(left, sides)
+
+
+def _carry(slots: Sequence[int], sides: Sides) -> None:
+    """Open slots, with all their keys, to where they are closed."""
+    with Replication(sides.present, sides.names[1], sides.node_timeout_ms / 1000) as replication:
+        left = slots
         while left := list(remaining := sides.remaining(left)):
             for load in _loads(remaining, sides.source):
+                replication.caught_up()
                 began = time.monotonic()
                 sides.loads(load)
                 time.sleep(min(REST_SECONDS, time.monotonic() - began))
-        sides.close(group)
+        replication.caught_up()
+    sides.close(slots)
 
 
 def _groups(slots: Sequence[int], source: Contact) -> Iterator[list[int]]:

@@ -13,6 +13,7 @@ from mmcache.model.errors import ScaleError
 from mmcache.scale.migrating import migrate
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.steps import Settle
+from mmcache.scale.strays import clear
 from mmcache.scale.talk import Command
 from mmcache.scale.views import View
 
@@ -84,7 +85,11 @@ def _take(slots: Sequence[int], target: str, there: View, present: Present) -> N
         owner = present.named(there.owner(slot) or "")
         if owner is not None and slot in present.seen.nodes[owner].slots:
             raise ScaleError(f"slot {slot} is served by {owner}")
-    _shut([slot for slot in slots if slot in there.me.slots], (target,), present)
+    stay = [slot for slot in slots if slot in there.me.slots]
+    for name, node in present.seen.nodes.items():
+        if stay and name != target and not node.primary:
+            clear(stay, name, there.me.id, present)  # who took the place of one whom keys were sent to
+    _shut(stay, (target,), present)
     if free:
         closing: list[Command] = [("CLUSTER", "SETSLOT", slot, "NODE", there.me.id) for slot in free]
         present.chorus(target).insist([[command] for command in closing])
