@@ -64,24 +64,34 @@ def ready(auth: str | None, tls: bool) -> str:
     """It answers. An image without a command-line client is taken at its word.
 
     While a password changes, the file may be older than the server: then who is let in no more knows that it lives.
+    Some clients say so among their errors only, and ask no more.
     """
     return _lines(
         *_client(auth, tls),
         '[ -n "$cli" ] || exit 0',
-        'case $(ask "$POD_IP" ping) in PONG | *NOAUTH* | *WRONGPASS*) exit 0 ;; esac',
+        'case $(ask "$POD_IP" ping 2>&1) in *PONG* | *NOAUTH* | *WRONGPASS*) exit 0 ;; esac',
         "exit 1",
     )
 
 
 def alive(auth: str | None, tls: bool) -> str:
-    """It says anything at all, be it that it loads. One that hangs still takes connections: the kernel does that."""
-    return _lines(*_client(auth, tls), '[ -z "$cli" ] || [ -n "$(ask "$POD_IP" ping)" ]')
+    """It says anything at all, be it that it loads, or that the password is another one by now (see `ready`).
+
+    One that hangs still takes connections: the kernel does that.
+    """
+    return _lines(
+        *_client(auth, tls),
+        '[ -z "$cli" ] || [ -n "$(ask "$POD_IP" ping 2>/dev/null)" ] && exit 0',
+        'case $(ask "$POD_IP" ping 2>&1) in *NOAUTH* | *WRONGPASS*) exit 0 ;; esac',
+        "exit 1",
+    )
 
 
 def leave(auth: str | None, tls: bool) -> str:
     """Before it is ended, as when its machine is drained: a primary with slots lets a replica take its place."""
     return _lines(
         *_client(auth, tls),
+        "exec 2>/dev/null",
         '[ -n "$cli" ] || exit 0',
         'mine=$(ask "$POD_IP" cluster myid)',
         # Columns: id, address, flags, primary, ping, pong, epoch, link, slots.
@@ -105,7 +115,7 @@ def _client(auth: str | None, tls: bool) -> list[str]:
     return [
         "cli=$(command -v valkey-cli || command -v redis-cli || true)",
         *(secret if auth else ()),
-        f'ask() {{ host=$1; shift; "$cli" -h "$host" {words} "$@" 2>/dev/null; }}',
+        f'ask() {{ host=$1; shift; "$cli" -h "$host" {words} "$@"; }}',
     ]
 
 

@@ -225,6 +225,26 @@ def test_a_node_that_says_nothing_is_ended_and_one_that_loads_is_let_be(
         assert subprocess.run(["/bin/sh", "-c", script], env=environment, check=False).returncode == status
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ("AUTH failed: WRONGPASS invalid username-password pair or user is disabled.", 0),
+        ("Could not connect to Valkey at 10.1.2.3:6379: Connection refused", 1),
+    ],
+    ids=["password", "refused"],
+)
+def test_a_client_that_speaks_of_the_password_among_its_errors_is_heard(
+    tmp_path: Path, error: str, status: int
+) -> None:
+    """redis-cli 6 ends then, and prints nothing else: all nodes would be ended after a change of the password."""
+    (tmp_path / "valkey-cli").write_text(f"#!/bin/sh\necho '{error}' >&2\nexit 1\n")
+    (tmp_path / "valkey-cli").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": "10.1.2.3"}
+    for script in (scripts.ready(None, False), scripts.alive(None, False)):
+        done = subprocess.run(["/bin/sh", "-c", script], env=environment, check=False, capture_output=True)
+        assert done.returncode == status
+
+
 def test_a_start_without_a_password_is_refused(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("\n")
     script = scripts.start("password", False).replace(scripts.AUTH, str(tmp_path))
