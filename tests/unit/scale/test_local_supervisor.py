@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -199,10 +200,39 @@ def test_it_leaves_to_another_what_is_no_more_its_own(files: Files, turns: Turns
     thread.start()
     try:
         until(lambda: turns.specs, "a turn was made")
+        files.supervisor_lock.touch()  # another's
         ours.clear()
         thread.join(60)
         assert not thread.is_alive()
         assert files.baseline() is None
+    finally:
+        supervisor.stop()
+        thread.join()
+
+
+def test_a_folder_whose_lock_is_removed_first_is_one_that_is_removed(files: Files, turns: Turns) -> None:
+    """What is told of it last decides, however long the rest of it takes."""
+    ours, ended, looked = threading.Event(), list[str](), threading.Event()
+    ours.set()
+    supervisor = Supervisor(files.folder, turns, still_ours=ours.is_set)
+    supervisor.platform.end_all = lambda patience=0.0: ended.append("all")  # type: ignore[method-assign]
+    removed = supervisor._removed
+
+    def looks() -> bool:
+        looked.set()
+        return removed()
+
+    supervisor._removed = looks  # type: ignore[method-assign]
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        until(lambda: turns.specs, "a turn was made")
+        ours.clear()
+        assert looked.wait(60)
+        assert not ended
+        shutil.rmtree(files.folder)
+        thread.join(60)
+        assert ended == ["all"]
     finally:
         supervisor.stop()
         thread.join()

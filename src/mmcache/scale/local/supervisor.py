@@ -38,6 +38,7 @@ _LOCK_SECONDS, _LONGEST_LOCK_SECONDS = 1.0, 10.0
 _SAVE_SECONDS = 10.0
 _END_SECONDS = 15.0
 """For the step that is being done when we are to end; then it is left as it is, to be done again."""
+_REMOVAL_SECONDS = 20.0
 _MOST_LOG = 4 << 20
 _BUSY = frozenset({Phase.CREATING, Phase.SCALING_OUT, Phase.SCALING_IN, Phase.REPAIRING, Phase.UPGRADING})
 _MANY = ("MoveSlots",)
@@ -98,18 +99,30 @@ class Supervisor:
                 if not turning.is_alive():
                     raise ScaleError("no more turns are made: the log says why")
                 if not self._still_ours() or not self.files.folder.is_dir():
-                    if not self.files.spec.exists():
+                    self._rest(turning)
+                    if self._removed():
                         _log.warning("%s is gone: its servers are ended", self.files.folder)
                         self.platform.end_all()
                     break
                 self._hear()
                 self._tend()
         finally:
-            self._over.set()
-            self._wake.set()
-            turning.join(_END_SECONDS)
+            self._rest(turning)
             if self._still_ours() and self.files.folder.is_dir():
                 self._save()
+
+    def _rest(self, turning: threading.Thread) -> None:
+        self._over.set()
+        self._wake.set()
+        turning.join(_END_SECONDS)
+
+    def _removed(self) -> bool:
+        """Whether the folder goes; else another has taken it. Whoever removes it may take our lock first and stop there
+        for a while, as a busy machine lets him."""
+        end = time.monotonic() + _REMOVAL_SECONDS
+        while self.files.spec.exists() and not self.files.supervisor_lock.exists() and time.monotonic() < end:
+            time.sleep(TEND_SECONDS)
+        return not self.files.spec.exists()
 
     # hears
 
