@@ -15,7 +15,8 @@ from typing import Any
 Json = Mapping[str, Any]
 Run = Callable[[list[str]], "subprocess.Popen[bytes]"]
 _EAGER_SECONDS = 0.25
-"""Between two tries of a probe that has not succeeded yet: nobody wants to wait for a whole period after a start."""
+"""Between two tries of a probe that has not succeeded yet, or as long as the last one took: nobody wants to wait for a
+whole period after a start, nor that a busy machine does nothing but try."""
 
 
 class Probe:
@@ -42,7 +43,7 @@ class Probe:
             self._asking = None
             period = float(self._told.get("periodSeconds", 10))
             self._count(answer, now, period)
-            self._next = now + (period if self.outcome else min(period, _EAGER_SECONDS))
+            self._next = now + (period if self.outcome else min(period, max(_EAGER_SECONDS, now - self._since)))
         elif now >= self._next:
             self._since = now
             self._asking = self._start()
