@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -42,6 +43,8 @@ class Clusters:
         self._generations: dict[str, int] = {}
         self._changed: set[str] = set()
         self.turns = self.failures = 0
+        self.turned: dict[str, float] = {}
+        """When the last turn of each ended that did not fail: seconds since 1970."""
 
     async def turns_of(self, uid: str, namespace: str, name: str, stopped: Any) -> None:
         """Turns, until it is stopped."""
@@ -58,6 +61,7 @@ class Clusters:
             try:
                 pause = await self._alone(uid, lambda: cluster.turn(lambda: bool(stopped) or not self.leading()))
                 failed = 0
+                self._turned(uid)
             except KubernetesError as error:
                 failed += 1
                 self.failures += 1
@@ -81,6 +85,7 @@ class Clusters:
         """The resource is deleted."""
         self.known.pop(uid, None)
         self._locks.pop(uid, None)
+        self.turned.pop(uid, None)
         self._generations.pop(uid, None)
         self._changed.discard(uid)
 
@@ -97,16 +102,23 @@ class Clusters:
         while True:
             if self.leading():
                 try:
-                    if await self._alone(uid, lambda: cluster.drain(lambda: not self.leading())):
+                    over = await self._alone(uid, lambda: cluster.drain(lambda: not self.leading()))
+                    self._turned(uid)
+                    if over:
                         break
                 except KubernetesError as error:
                     self.failures += 1
                     _log.warning("%s/%s: draining: %s", namespace, name, error)
             await asyncio.sleep(_DRAIN_SECONDS)
+        self.gone(uid)  # nobody may be told of the deletion itself, where the watch breaks off just now
 
     def close(self) -> None:
         """Waits for the turns that are under way."""
         self._threads.shutdown(wait=True)
+
+    def _turned(self, uid: str) -> None:
+        if uid in self.known:
+            self.turned[uid] = time.time()
 
     def _cluster(self, uid: str, namespace: str, name: str) -> Cluster:
         if uid not in self.known:

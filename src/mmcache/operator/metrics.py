@@ -6,9 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 
-from mmcache.operator.handlers import Clusters
 from mmcache.scale.status import Phase, Status
+
+if TYPE_CHECKING:
+    from mmcache.operator.cluster import Cluster
+    from mmcache.operator.handlers import Clusters
 
 _STALE_SECONDS = 60.0
 _WAIT_SECONDS = 10.0
@@ -38,39 +42,66 @@ _FIGURES: tuple[tuple[str, str, _Figure], ...] = (
 )
 
 
+OF_CLUSTERS = (*(name for name, _, _ in _FIGURES), "turn_timestamp_seconds", "phase", "condition")
+"""`mmcache_cluster_…`: gauges by `namespace` and `name`, of the resource."""
+_OF_OPERATOR: tuple[tuple[str, str, Callable[[Clusters], int]], ...] = (
+    ("turns_total", "Turns made.", lambda all_of: all_of.turns),
+    ("failures_total", "Turns that the API server ended.", lambda all_of: all_of.failures),
+    ("leading", "Whether this process holds the lease.", lambda all_of: int(all_of.leading())),
+    ("clusters", "Resources that it serves.", lambda all_of: len(_served(all_of))),
+)
+OF_OPERATOR = tuple(name for name, _, _ in _OF_OPERATOR)
+"""`mmcache_operator_…`, without labels: counters where they end with `_total`."""
+
+
 def exposition(clusters: Clusters) -> str:
     """In Prometheus' text format 0.0.4."""
     return "".join(f"{line}\n" for line in _lines(clusters))
 
 
+def _served(clusters: Clusters) -> list[tuple[str, str, str, Cluster]]:
+    """Uid, namespace, name, cluster. None without the lease: then it is another operator's to tell. Where one was
+    deleted and made anew, and nobody told us, the new one: no series may be there twice."""
+    found = list(clusters.known.items()) if clusters.leading() else []
+    by_name = {(namespace, name): (uid, namespace, name, cluster) for uid, (namespace, name, cluster) in found}
+    return [one for _, one in sorted(by_name.items(), key=lambda item: item[0])]
+
+
 def _lines(clusters: Clusters) -> Iterator[str]:
-    known = [(f'namespace="{namespace}",name="{name}"', cluster.status)
-             for namespace, name, cluster in sorted(clusters.known.values(), key=lambda one: one[:2])]  # fmt: skip
+    served = _served(clusters)
+    known = [(f'namespace="{_quoted(namespace)}",name="{_quoted(name)}"', cluster.status, clusters.turned.get(uid))
+             for uid, namespace, name, cluster in served]  # fmt: skip
     for name, tells, of in _FIGURES:
-        yield f"# HELP mmcache_cluster_{name} {tells}"
-        yield f"# TYPE mmcache_cluster_{name} gauge"
-        for labels, status in known:
+        yield from _head(f"mmcache_cluster_{name}", tells)
+        for labels, status, _ in known:
             if status is not None and (figure := of(status)) is not None:
-                yield f"mmcache_cluster_{name}{{{labels}}} {figure:g}"
-    yield "# HELP mmcache_cluster_phase Which phase it is in: 1 for that one."
-    yield "# TYPE mmcache_cluster_phase gauge"
-    for labels, status in known:
-        if status is not None:
-            for phase in Phase:
-                yield f'mmcache_cluster_phase{{{labels},phase="{phase}"}} {int(status.phase is phase)}'
-    yield "# HELP mmcache_cluster_condition The conditions of the resource."
-    yield "# TYPE mmcache_cluster_condition gauge"
-    for labels, status in known:
+                yield f"mmcache_cluster_{name}{{{labels}}} {figure}"
+    yield from _head("mmcache_cluster_turn_timestamp_seconds", "When its last turn ended that did not fail.")
+    for labels, _, turned in known:
+        if turned is not None:
+            yield f"mmcache_cluster_turn_timestamp_seconds{{{labels}}} {turned:.3f}"
+    yield from _head("mmcache_cluster_phase", "Which phase it is in: 1 for that one.")
+    for (labels, status, _), (*_, cluster) in zip(known, served, strict=True):
+        now = Phase.BLOCKED if cluster.refused else status and status.phase
+        for phase in Phase if now is not None else ():
+            yield f'mmcache_cluster_phase{{{labels},phase="{phase}"}} {int(now is phase)}'
+    yield from _head("mmcache_cluster_condition", "The conditions of the resource.")
+    for labels, status, _ in known:
         for one in status.conditions if status is not None else ():
-            yield f'mmcache_cluster_condition{{{labels},type="{one.type}"}} {int(one.status)}'
-    for name, tells, count in (("turns", "Turns made.", clusters.turns), ("failures", "Turns that the API server "
-                               "ended.", clusters.failures)):  # fmt: skip
-        yield f"# HELP mmcache_operator_{name}_total {tells}"
-        yield f"# TYPE mmcache_operator_{name}_total counter"
-        yield f"mmcache_operator_{name}_total {count}"
-    yield "# HELP mmcache_operator_leading Whether this process holds the lease."
-    yield "# TYPE mmcache_operator_leading gauge"
-    yield f"mmcache_operator_leading {int(clusters.leading())}"
+            yield f'mmcache_cluster_condition{{{labels},type="{_quoted(one.type)}"}} {int(one.status)}'
+    for name, tells, figure_of in _OF_OPERATOR:
+        yield from _head(f"mmcache_operator_{name}", tells)
+        yield f"mmcache_operator_{name} {figure_of(clusters)}"
+
+
+def _head(name: str, tells: str) -> Iterator[str]:
+    yield f"# HELP {name} {tells}"
+    yield f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"
+
+
+def _quoted(value: str) -> str:
+    """A label's value. Kubernetes lets none of these pass as a name; this does not rest on it."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 class Watch:

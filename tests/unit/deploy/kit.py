@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from mmcache.operator.metrics import OF_CLUSTERS, OF_OPERATOR
 from mmcache.telemetry.names import METRICS
 
 yaml = pytest.importorskip("yaml")
@@ -22,6 +23,7 @@ DEPLOY = ROOT / "deploy"
 PROMTOOL = shutil.which("promtool")
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="no promtool: install Debian's package prometheus")
 
+RULE_TESTS = ("rules_test.yml", "long_test.yml", "cluster_test.yml")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAME = re.compile(r"(?:[a-z_]+:)?mmcache_[a-z0-9_]+(?::[a-z0-9]+)?")
 _SELECTOR = re.compile(r"(mmcache_[a-z0-9_]+)\{([^}]*)\}")
@@ -105,7 +107,19 @@ def reference() -> dict[str, Series]:
         else:
             found[metric.prometheus + "_total" * (metric.kind == "counter")] = Series(metric.kind, labels)
     of_the_proxy = Series("histogram", frozenset({"route", "outcome", "le"}))  # not of a cache, so not among METRICS
-    return found | {f"mmcache_proxy_duration_seconds_{part}": of_the_proxy for part in ("bucket", "sum", "count")}
+    found |= {f"mmcache_proxy_duration_seconds_{part}": of_the_proxy for part in ("bucket", "sum", "count")}
+    return found | of_the_operator()
+
+
+def of_the_operator() -> dict[str, Series]:
+    """The series of `mmcache operator run`; its own get their pod's namespace from the Prometheus operator."""
+    more = {"phase": frozenset({"phase"}), "condition": frozenset({"type"})}
+    where = frozenset({"namespace", "name"})
+    found = {f"mmcache_cluster_{name}": Series("gauge", where | more.get(name, frozenset())) for name in OF_CLUSTERS}
+    return found | {
+        f"mmcache_operator_{name}": Series("counter" if name.endswith("_total") else "gauge", frozenset({"namespace"}))
+        for name in OF_OPERATOR
+    }
 
 
 def documented() -> set[str]:

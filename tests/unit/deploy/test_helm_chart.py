@@ -146,6 +146,18 @@ def test_the_rules_are_those_of_the_kit() -> None:
     assert made["spec"] == yaml.safe_load(ours)
 
 
+def test_a_release_has_the_rules_of_its_parts() -> None:
+    """An operator by itself must not complain that no cache says anything."""
+    groups = [group["name"] for group in yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text("utf-8"))["groups"]]
+    for wish, wanted in (
+        ("default", groups), ("operator-alone", ["mmcache.clusters"]), ("proxy-alone", groups[:-1]),
+    ):  # fmt: skip
+        done = template({**WISHES[wish], "metrics": {"rules": {"enabled": True}}})
+        (made,) = [thing for thing in objects_in(done.stdout) if thing["kind"] == "PrometheusRule"]
+        assert [group["name"] for group in made["spec"]["groups"]] == wanted, wish
+        assert faults(made, VERSIONS[-1]) == []
+
+
 def test_the_definition_is_the_operators() -> None:
     """Nothing of it is a template: helm installs it before it looks at anything else."""
     there = yaml.safe_load((CHART / "crds/multimodalcache.yaml").read_text("utf-8"))

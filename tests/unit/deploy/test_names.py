@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 
 from tests.unit.deploy.kit import (
+    ROOT,
+    RULE_TESTS,
     board_expressions,
     documented,
     load,
     matched_in,
     names_in,
     needs_promtool,
+    of_the_operator,
     plain,
     promtool,
     reference,
@@ -65,7 +68,7 @@ def test_counters_are_never_shown_raw() -> None:
 
 def test_the_tests_of_the_rules_feed_metrics_that_exist() -> None:
     known = reference()
-    for name in ("rules_test.yml", "long_test.yml"):
+    for name in RULE_TESTS:
         for world in load(f"prometheus/{name}")["tests"]:
             for series in world["input_series"]:
                 for metric in names_in(series["series"]):
@@ -77,6 +80,11 @@ def test_the_tests_of_the_rules_feed_metrics_that_exist() -> None:
 def test_the_reference_says_each_name() -> None:
     families = {metric.prometheus + "_total" * (metric.kind == "counter") for metric in METRICS.values()}
     assert documented() == families | {"mmcache_proxy_duration_seconds"}
+
+
+def test_the_guide_says_each_name_of_the_operators() -> None:
+    text = (ROOT / "docs/how-to/monitor-clusters.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(mmcache_(?:cluster|operator)_[a-z_]+)`", text)) == of_the_operator().keys()
 
 
 def by_the_collector(name: str, kind: str, unit: str) -> str:

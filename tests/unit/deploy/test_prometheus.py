@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import re
 
-from tests.unit.deploy.kit import DEPLOY, ROOT, complaints, load, needs_promtool, promtool, rules, yaml
+from tests.unit.deploy.kit import (
+    DEPLOY,
+    ROOT,
+    RULE_TESTS,
+    complaints,
+    load,
+    needs_promtool,
+    promtool,
+    rules,
+    yaml,
+)  # fmt: skip
 
 HERE = DEPLOY / "prometheus"
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
@@ -18,13 +28,13 @@ def test_the_configuration_and_the_rules_are_right() -> None:
 
 @needs_promtool
 def test_every_alert_fires_when_it_should_and_only_then() -> None:
-    promtool("test", "rules", "rules_test.yml", "long_test.yml", cwd=HERE)
+    promtool("test", "rules", *RULE_TESTS, cwd=HERE)
 
 
 def test_every_alert_has_a_test_that_it_fires_and_that_it_does_not() -> None:
     fires: set[str] = set()
     silent: set[str] = set()
-    for name in ("rules_test.yml", "long_test.yml"):
+    for name in RULE_TESTS:
         for world in load(f"prometheus/{name}")["tests"]:
             for asked in world.get("alert_rule_test", ()):
                 (fires if asked.get("exp_alerts") else silent).add(asked["alertname"])

@@ -45,6 +45,7 @@ class Turned:
         self.running = 0
         self.do: Callable[[Turned], float] = lambda one: 0.0
         self.status: Any = None
+        self.refused = False
 
     def turn(self, cancelled: Callable[[], bool]) -> float:
         self.running += 1
@@ -191,7 +192,7 @@ async def test_one_that_hangs_holds_up_no_other(clusters: Clusters) -> None:
 def test_prometheus_can_read_the_metrics(clusters: Clusters) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     of(clusters).status = made(baseline_qps=None)
-    of(clusters, "new")
+    clusters._cluster("new", "inference", "new")
     families = {one.name: one for one in parser.text_string_to_metric_families(exposition(clusters))}
     (shards,) = families["mmcache_cluster_shards"].samples
     assert (shards.labels, shards.value) == ({"namespace": "inference", "name": "shared"}, 3)
