@@ -100,7 +100,7 @@ def test_up_again_leaves_what_runs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["scale", "2"], 3, "minShards must be"),
+        (["scale", "2"], 3, "--shards must be"),
         (["upgrade", "memcached"], 3, "a version is like"),
         (["upgrade", "valkey 1.0"], 3, "no valkey 1.0 here"),
         (["set"], 3, "nothing to change"),

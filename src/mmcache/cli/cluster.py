@@ -49,11 +49,14 @@ def up(
     """
     handle = place.handle
     change = wishes.change() | ({} if server is None else {"version": server})
+    moved = port is not None and handle.exists and port != handle.require().first_port
     with options_named():
         if handle.exists and (refused := _refusal(handle, change)) is not None:
             return _refused(refused, place)
         wanted = handle.up(change, port, start=not foreground)
     _warn_of_memory(wanted.spec)
+    if moved:
+        complain(f"nodes that are there keep their ports; those that come listen from {port} on")
     if foreground:
         return _stay(handle, place)
     told = None
@@ -118,8 +121,7 @@ def url(*, place: Place = DEFAULT_PLACE) -> int:
 
     Example: mmcache serve --shared "$(mmcache cluster url)"
     """
-    place.handle.require()
-    found = place.handle.url
+    found = place.there.url
     return _say(place, "url", found)
 
 
@@ -129,8 +131,7 @@ def password(*, place: Place = DEFAULT_PLACE) -> int:
 
     Example: export MMCACHE_SHARED_PASSWORD="$(mmcache cluster password)"
     """
-    place.handle.require()
-    found = place.handle.password
+    found = place.there.password
     return _say(place, "password", found)
 
 
@@ -150,6 +151,8 @@ def down(*, place: Place = DEFAULT_PLACE) -> int:
     Example: mmcache cluster down
     """
     handle = place.handle
+    if not handle.files.is_clusters:
+        handle = place.there
     handle.down()
     show(
         place,
@@ -160,8 +163,7 @@ def down(*, place: Place = DEFAULT_PLACE) -> int:
 
 
 def _change(place: Place, change: dict[str, Any], wait: bool) -> int:
-    handle = place.handle
-    handle.require()
+    handle = place.there
     handle.require_supervisor()
     with options_named():
         if (refused := _refusal(handle, change)) is not None:
@@ -187,7 +189,9 @@ def _changed_words(wanted: Wanted, told: Told | None, place: Place) -> str:
     spec = wanted.spec
     if told is None or told.status is None:
         return f"it is being done; mmcache cluster status --watch{place.words} shows how far it is"
-    words = f"{told.status.shards} shards, {told.status.ready_nodes} nodes; {told.status.message}"
+    words = f"done: {told.status.shards} shards serve, {told.status.ready_nodes} nodes are ready"
+    if told.status.reason != "Steady":
+        words += f"; {told.status.message}"
     if told.status.shards > spec.min_shards:
         words += f" (it shrinks to {spec.min_shards} when it was quiet for {spec.burst.quiet_seconds:g} s)"
     return words
@@ -195,20 +199,37 @@ def _changed_words(wanted: Wanted, told: Told | None, place: Place) -> str:
 
 def _wait(handle: Handle, wanted: Wanted, place: Place) -> Told | None:
     """None: it is refused, and said so. Raises `ScaleError`, `KeyboardInterrupt`."""
+    from mmcache.cli.cluster_view import DISK_FULL
     from mmcache.scale.status import Phase
+
+    said: set[str] = set()
+
+    def say_once(trouble: str) -> None:
+        if trouble not in said:
+            said.add(trouble)
+            complain(f"meanwhile: {trouble}")
 
     try:
         with bar(place) as progress, ended_by_signal() as pause:
 
+            def wait(seconds: float) -> bool:
+                if handle.disk_full:
+                    say_once(DISK_FULL)
+                return pause(seconds)
+
             def hear(told: Told) -> None:
                 status = told.status
                 assert status is not None
+                if status.reason == "NoMajority":
+                    say_once(status.message)
+                if told.failing:
+                    say_once(told.failing)
                 progress("shards", min(status.shards, status.wanted), max(status.wanted, 1))
                 progress("nodes", status.ready_nodes, max(status.nodes, 1))
                 if status.progress is not None:
                     progress("slots", status.progress.moved, max(status.progress.total, 1))
 
-            told = handle.settled(wanted.generation, hear, pause)
+            told = handle.settled(wanted.generation, hear, wait)
     except KeyboardInterrupt:
         complain(f"it goes on by itself; mmcache cluster status --watch{place.words} shows how far it is")
         raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from mmcache.cli.output import Speak
-from mmcache.model.errors import SettingsError
+from mmcache.model.errors import ScaleError, SettingsError
 from mmcache.settings import parse_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +36,19 @@ class Place(Speak):
         from mmcache.scale.local import Handle, default_folder
 
         return Handle(self.folder or default_folder(self.name))
+
+    @property
+    def there(self) -> Handle:
+        """Of the cluster meant, which there is. Raises `ScaleError`, which names those that there are."""
+        from mmcache.scale.local import default_folder
+
+        handle = self.handle
+        if not handle.exists:
+            folders = sorted(path.parent for path in default_folder().parent.glob("*/spec.json"))
+            others = ", ".join(f"--name {folder.name}" for folder in folders)
+            told = f"there is no cluster in {handle.files.folder}: mmcache cluster up{self.words} makes one"
+            raise ScaleError(told + (f"; there are {others}" if others else ""))
+        return handle
 
     @property
     def words(self) -> str:

@@ -35,7 +35,7 @@ def status(
     """
     from mmcache.cli.cluster_view import as_data, glance, view
 
-    handle = place.handle
+    handle = place.there
     if watch:
         return _watch(handle, place, interval)
     found = glance(handle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from mmcache.scale.local.files import Event, Told, Wanted
 
 SHOWN_EVENTS = 8
+OLD_SECONDS = 3.0
+DISK_FULL = "the disk of its folder is full: make room, and it goes on by itself"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,16 @@ class Glance:
     seen: Observed
     pids: Mapping[str, int]
     events: list[Event] = field(default_factory=list)
+    now: float = field(default_factory=time)
+    """Unix seconds."""
+    full: bool = False
+    """Its disk is."""
+
+    @property
+    def ago(self) -> str:
+        """How old what was told is, where it matters: a look takes seconds while nodes do not answer."""
+        seconds = 0.0 if self.told is None else self.now - self.told.at
+        return f", {seconds:.0f} s ago" if seconds >= OLD_SECONDS else ""
 
     @property
     def served(self) -> int:
@@ -55,9 +68,10 @@ def glance(handle: Handle) -> Glance:
         address = handle.url
     except ScaleError:  # it has no members yet
         address = None
+    seen = handle.look()  # first: it may take long, and what is told is to be of now
     return Glance(
-        str(handle.files.folder), address, handle.supervisor, wanted, handle.files.told(), handle.look(),
-        handle.pids(), handle.files.last_events(SHOWN_EVENTS),
+        str(handle.files.folder), address, handle.supervisor, wanted, handle.files.told(), seen, handle.pids(),
+        handle.files.last_events(SHOWN_EVENTS), full=handle.disk_full,
     )  # fmt: skip
 
 
@@ -68,7 +82,7 @@ def as_data(found: Glance) -> dict[str, Any]:
         "folder": found.folder, "url": found.url, "supervisor": found.supervisor, "well": found.well,
         "spec": found.wanted.spec, "generation": found.wanted.generation,
         "observed_generation": told.generation if told else 0, "at": told.at if told else None,
-        "status": told.status if told else None, "trouble": told.trouble if told else "",
+        "status": told.status if told else None, "trouble": told.trouble if told else "", "disk_full": found.full,
         "slots_served": found.served, "members": [_member(found, number) for number in range(len(found.seen.members))],
         "events": found.events,
     }  # fmt: skip
@@ -102,14 +116,14 @@ def view(found: Glance) -> RenderableType:
     parts = [facts(f"cluster {found.folder}: {_phase(found)}", _lines(found)), _nodes(found)]
     if found.events:
         rows = [(_when(event.at), event.reason, event.message) for event in reversed(found.events)]
-        parts.append(grid("last events", ("at", "what", "why"), rows))
+        parts.append(grid("last events", ("at (UTC)", "what", "why"), rows))
     return Group(*parts)
 
 
 def _phase(found: Glance) -> str:
     if found.supervisor is None:
         return "nobody watches over it (mmcache cluster up)"
-    return str(found.told.status.phase) if found.told and found.told.status else "not looked at yet"
+    return f"{found.told.status.phase}{found.ago}" if found.told and found.told.status else "not looked at yet"
 
 
 def _lines(found: Glance) -> dict[str, object]:
@@ -124,7 +138,7 @@ def _lines(found: Glance) -> dict[str, object]:
     if found.served < SLOTS:
         lines["slots"] = f"{SLOTS - found.served} of {SLOTS} are served by nobody: their keys miss"
     if status is not None:
-        lines["now"] = f"{status.message} ({status.reason})"
+        lines["now"] = f"{status.message} ({status.reason}{found.ago})"
         if status.progress is not None:
             moved, total = status.progress.moved, status.progress.total
             lines["progress"] = f"{moved:,} of {total:,} slots have moved ({moved / max(total, 1):.0%})"
@@ -132,8 +146,11 @@ def _lines(found: Glance) -> dict[str, object]:
         lines["requests a second"] = f"{status.qps:,.0f}, usual {usual}, {1000 * spec.qps_threshold:,.0f} a shard"
         lines["hit ratio of its nodes"] = "no reads" if status.hit_ratio is None else f"{status.hit_ratio:.1%}"
         lines["blocks"] = f"{status.keys:,} keys, {size(status.used_bytes)} of {size(status.max_bytes)}"
-    if told is not None and told.failing and found.supervisor is not None:
-        lines["trouble"] = told.failing
+    troubles = [told.failing] if told is not None and told.failing and found.supervisor is not None else []
+    if found.full:
+        troubles.append(DISK_FULL)
+    if troubles:
+        lines["trouble"] = "; ".join(troubles)
     lines["supervisor"] = "none" if found.supervisor is None else f"process {found.supervisor}"
     return lines
 
@@ -169,6 +186,8 @@ def brought_up(handle: Handle, wanted: Wanted, told: Told | None) -> RenderableT
         lines["grows"] = f"to {spec.max_shards} shards, by {1000 * spec.qps_threshold:,.0f} requests a second each"
     if told is not None and told.status is not None:
         lines["now"] = told.status.message
+    else:
+        lines["now"] = "it is being brought up"
     return facts("mmcache cluster", lines)
 
 

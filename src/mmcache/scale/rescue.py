@@ -46,13 +46,13 @@ def await_absent(picture: Picture, aim: Aim) -> Plan | None:
         return outvoted
     for absent in _owners(picture):
         what = f"{len(picture.slots_of[absent.id])} slots are served by nobody"
-        if picture.has_heirs(absent, failed=False) and (absent.failed or absent.doubted or absent.gone):
+        if picture.has_heirs(absent, failed=False) and (absent.failed or absent.doubted or absent.ended):
             told = f"{what}: a replica is about to take over from {absent.id[:8]}"
             return wait(Phase.REPAIRING, "Electing", told)
         if absent.gone and not picture.has_heirs(absent):
             continue
         named = ", ".join(_addressed(picture)) or absent.id[:8]
-        if absent.doubted or absent.gone:
+        if absent.doubted or absent.ended:
             told = f"{what} until {named} is started again: if its machine is gone, delete it"
         else:
             told = f"{named} does not answer, though the other nodes see it serve: is it reachable from here?"

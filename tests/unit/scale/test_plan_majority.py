@@ -65,6 +65,17 @@ def test_with_a_majority_the_nodes_elect_whatever_is_proved() -> None:
     assert scene.plan().step is None
 
 
+def test_one_that_is_known_to_have_ended_is_not_said_to_serve() -> None:
+    """The others have not noticed yet."""
+    scene = Scene()
+    scene.silence("1-0", ended=True)
+    scene.dead[id_of("1-0")] = replace(scene.dead[id_of("1-0")], flags=frozenset())
+    assert (scene.plan().step, scene.plan().reason) == (None, "Electing")
+    scene = Scene(replicas=0)
+    scene.silence("1-0", ended=True)
+    assert "until 1-0 is started again" in scene.plan(replicas=0).message
+
+
 def test_nobody_takes_over_while_another_replica_may_have_been_elected_out_of_sight() -> None:
     scene = outvoted(2)
     for name in ("1-0", "2-0"):

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ _START_SECONDS = 30.0
 _END_SECONDS = 20.0
 _STUCK_SECONDS = 120.0
 _POLL_SECONDS = 0.1
+_LEAST_ROOM = 32 << 10
 Pause = Callable[[float], bool]
 """Waits so many seconds; whether to go on."""
 
@@ -94,6 +96,15 @@ class Handle:
             raise ScaleError(f"the cluster in {self.files.folder} has no members yet: mmcache cluster status")
         return f"valkey://{','.join(f'{HOST}:{file.port}' for file in files[:SEEDS])}?cluster=true"
 
+    @property
+    def disk_full(self) -> bool:
+        """Whether there is no room for what is told; then nothing new is."""
+        try:
+            disk = os.statvfs(self.files.folder)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize < _LEAST_ROOM
+
     def up(self, change: dict[str, Any], first_port: int | None = None, *, start: bool = True) -> Wanted:
         """There is a cluster of this folder, and somebody watches over it. What it holds stays.
 
@@ -104,9 +115,7 @@ class Handle:
         self._require_ours()
         if not self.exists:
             self._allowed(None, change, first_port)  # before anything of it is there
-        self.files.make()
-        with self.files.commanded():
-            self.files.make()  # it may have been ended while we waited
+        with self._written(), self._begun():
             old = self.files.wanted() if self.exists else None
             fresh = self._write(old, self._allowed(old, change, first_port), first_port)
             if start:
@@ -117,7 +126,7 @@ class Handle:
         """Another spec. Raises `ScaleError`, `SettingsError`."""
         self.require()
         self.files.require_owner(self.files.folder)  # what root wrote its supervisor could not read
-        with self.files.commanded():
+        with self._written(), self.files.commanded():
             old = self.require()
             spec = changed(old.spec, change)
             find(spec.version)
@@ -174,6 +183,25 @@ class Handle:
             self.files.remove()
 
     # its parts
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """Raises `ScaleError` where a file cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise ScaleError(
+                f"cannot write into {self.files.folder}: {error.strerror or error}: a cluster's folder is yours, on a "
+                "disk with room (--folder)"
+            ) from error
+
+    @contextmanager
+    def _begun(self) -> Iterator[None]:
+        """The folder is there, and nobody else's command is at work in it."""
+        self.files.make()
+        with self.files.commanded():
+            self.files.make()  # it may have been ended while we waited
+            yield
 
     def _allowed(self, old: Wanted | None, change: dict[str, Any], first_port: int | None) -> ClusterSpec:
         """What is wanted then. Raises `ScaleError`, `SettingsError` where that cannot be."""

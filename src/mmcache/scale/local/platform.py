@@ -20,6 +20,7 @@ from mmcache.scale.local.files import Files, MemberFile, write
 from mmcache.scale.local.locks import is_held, taken
 from mmcache.scale.local.ports import HOST, free_port, is_free
 from mmcache.scale.local.versions import can_follow, find, is_meant, look_anew
+from mmcache.scale.observe import side_by_side
 from mmcache.scale.observed import Member
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.talk import Word, talk
@@ -70,19 +71,23 @@ class LocalPlatform:
         self._spec, self._first_port = spec, first_port
 
     def members(self) -> Sequence[Member]:
-        """See `Platform`."""
+        """See `Platform`. All are asked side by side: those that hang cost one wait."""
+        files = {name: self.files.member(name) for name in self.files.member_names()}
+        alive = {name for name, file in files.items() if file is not None and self._alive(name)}
+        asked = [file for name, file in files.items()
+                 if file is not None and name in alive and not (file.leaving or file.replacing)]  # fmt: skip
+        answers = side_by_side(lambda file: self._answers(file.port), asked, _ANSWER_SECONDS)
+        answering = {file.port for file, answer in zip(asked, answers, strict=True) if answer is True}
         found = []
-        for name in self.files.member_names():
+        for name, file in files.items():
             shard, place = map(int, name.split("-"))
-            file = self.files.member(name)
             if file is None:  # it is being made, or damaged: `tend` sees to it
                 found.append(Member(shard, place))
                 continue
-            alive = self._alive(name)
-            ready = not (file.leaving or file.replacing) and alive and self._answers(file.port)
+            ready = file in asked and file.port in answering
             if ready:
                 self._unproved.discard(name)
-            current, ended = self._current(file), not alive and self._ended(name)
+            current, ended = self._current(file), name not in alive and self._ended(name)
             found.append(Member(shard, place, HOST, file.port, ready, file.leaving, current, ended=ended))
         return found
 
