@@ -81,13 +81,15 @@ class Stage:
         end = time.monotonic() + PATIENCE
         while not (found := met()):
             assert time.monotonic() < end, f"never {what}\n{self.state()}"
-            self.look_after()
+            if self.look_after():
+                end = time.monotonic() + PATIENCE
             time.sleep(0.1)
         return found
 
-    def look_after(self) -> None:
-        """Whatever is to be done meanwhile."""
+    def look_after(self) -> bool:
+        """Whatever is to be done meanwhile; whether the wait begins anew."""
         assert self.operator.alive, f"the operator has ended\n{self.state()}"
+        return False
 
     def state(self) -> str:
         """For a test that fails."""
@@ -223,7 +225,8 @@ class Deployed:
     def cache(self, folder: str) -> Cache:
         """One of the product, on a host of its own."""
         hosts = ",".join(f"{pod['status']['podIP']}:6379" for pod in self.pods().values() if pod["status"].get("podIP"))
-        shared = SharedSettings(f"valkey://{hosts}?cluster=true", password=self.password, timeout_seconds=5.0)
+        # Long enough for a failover, also of a node that stood still with a busy machine.
+        shared = SharedSettings(f"valkey://{hosts}?cluster=true", password=self.password, timeout_seconds=10.0)
         return Cache(self.stage.folder / "hosts" / self.namespace / folder, secret=bytes(32), shared=shared)
 
     def use(self) -> Users:

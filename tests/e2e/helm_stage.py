@@ -63,8 +63,9 @@ class Stage:
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """An object; {} where there is none."""
-        done = self.plane.kubectl("--namespace", NAMESPACE, "get", kind, name, "--output", "json", check=False)
-        return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+        words = ["--namespace", NAMESPACE, "get", kind, name, "--output", "json", "--ignore-not-found"]
+        said = self.plane.kubectl(*words).stdout
+        return dict(json.loads(said)) if said.strip() else {}
 
     def all(self, kinds: str, labels: str = "") -> list[dict[str, Any]]:
         """Objects with these labels."""

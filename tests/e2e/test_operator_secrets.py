@@ -13,7 +13,7 @@ from tests.operator_stage import NEW, OLD, Deployed, Stage, kubernetes
 from mmcache.lab.kubernetes import operated
 from mmcache.lab.kubernetes.api import ApiError
 from mmcache.lab.servers.certificates import certificates
-from mmcache.lab.servers.process import free_ports, until
+from mmcache.lab.servers.process import free_ports
 from mmcache.model.errors import TierError
 from mmcache.operator import webhook
 from mmcache.scale.talk import ask
@@ -50,8 +50,8 @@ def others(stage: Stage, folder: Path, *words: tuple[str, ...]) -> Iterator[list
             made = []
             for number, told in enumerate(words):
                 made.append(stack.enter_context(operated.operator(stage.plane, folder / str(number), *told)))
-                assert until(lambda: "serving all namespaces" in made[-1].said()), made[-1].said()
-            stage.operator = made[-1]
+                stage.operator = made[-1]
+                stage.until(lambda: "serving all namespaces" in made[-1].said(), "serving")
             yield made
     finally:
         stage.operator = usual
@@ -65,7 +65,7 @@ def takes(cluster: Deployed, password: str | None) -> bool:
             ask(6379, "PING", host=pod["status"]["podIP"], password=password) == "PONG"
             for pod in cluster.pods().values()
         )
-    except (OSError, TierError):
+    except (OSError, TierError, KeyError):  # KeyError: it has no address yet
         return False
 
 
@@ -201,7 +201,7 @@ def test_the_webhook_refuses_what_this_server_has_no_rules_for(stage: Stage, tmp
 def test_a_second_operator_waits_for_the_lease(stage: Stage, tmp_path: Path) -> None:
     words = ("--lease", operated.HOME)
     with others(stage, tmp_path / "operators", words, words) as (one, two):
-        assert "holds the lease" in one.said()
+        stage.until(lambda: "holds the lease" in one.said(), "the first one's turn")
         made = Deployed(stage, stage.namespace(), "shared")
         made.create(replicas=0)
         made.steady(nodes=3)

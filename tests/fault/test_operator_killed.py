@@ -24,11 +24,13 @@ KINDS = {
 class Reviving(Stage):
     """Starts the operator again whenever it is found dead, as Kubernetes would."""
 
-    def look_after(self) -> None:
-        """See the class."""
-        if not self.operator.alive:
-            assert self.operator.process.returncode == -signal.SIGKILL, self.state()
-            self.operator.start()
+    def look_after(self) -> bool:
+        """See the class. How often it dies is not known before; each time it is given as long as ever."""
+        if self.operator.alive:
+            return False
+        assert self.operator.process.returncode == -signal.SIGKILL, self.state()
+        self.operator.start()
+        return True
 
     def state(self) -> str:
         """With how often it died."""
