@@ -61,7 +61,7 @@ def test_one_command_makes_all_of_it(installed: Stage) -> None:
     until(lambda: len(installed.pods("operator")) == 1, "the operator is ready")
     until(lambda: len(installed.pods("dashboard")) == 1, "the dashboard is ready")
     table = installed.plane.kubectl("--namespace", NAMESPACE, "get", "mmc").stdout.split("\n")
-    assert table[0].split() == ["NAME", "SHARDS", "QPS", "PHASE", "HIT", "RATIO", "AGE"]
+    assert table[0].split() == ["NAME", "SHARDS", "QPS", "PHASE", "MOVED", "HIT", "RATIO", "AGE"]
     assert "Steady" in table[1]
 
 
