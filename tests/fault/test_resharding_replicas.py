@@ -21,7 +21,7 @@ from mmcache.scale.steps import MoveSlots, Settle
 from mmcache.scale.talk import Wire
 from mmcache.tiers.valkey.client import Request
 
-SIZE = 400_000
+SIZE = 100_000
 """Of a value: two make a load."""
 _LONG_MS = 600_000
 

@@ -38,8 +38,8 @@ from mmcache.scale.successor import successor
 from mmcache.scale.talk import Command, Word
 from mmcache.scale.views import fields, whole
 
-LOAD_BYTES = 1 << 20
-"""That the source sends in one go. It serves nobody meanwhile."""
+LOAD_BYTES = 256 << 10
+"""That the source sends in one go. It serves nobody meanwhile, and a target that dies may take as much with it."""
 LOAD_KEYS = 200
 REST_SECONDS = 0.1
 """The source answers its clients after a load for as long as that took, at most for so long."""
