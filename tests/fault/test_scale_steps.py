@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,7 @@ from mmcache.scale.epochs import read_epochs
 from mmcache.scale.observed import Observed
 from mmcache.scale.present import Present
 from mmcache.scale.steps import Assign, Failover, Forget, Meet, MoveSlots, Replicate, Settle, Step
+from mmcache.scale.talk import Command, Wire
 
 _MOST = 400
 """Commands of one step, here."""
@@ -245,21 +246,25 @@ def test_what_is_cancelled_leaves_no_slot_open(tmp_path: Path) -> None:
         held(stage, values)
 
 
-def test_a_migration_of_the_server_is_cancelled(tmp_path: Path) -> None:
+def test_a_migration_of_the_server_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target hangs when it begins, so that it cannot end."""
     with staged(tmp_path, VALKEY, 0) as stage:
         values, step = some(stage, 20, 2)
-        target = stage.nodes["1-0"].server
+        target, begun, send = stage.nodes["1-0"].server, threading.Event(), Wire.send
 
-        def cancelled() -> bool:
-            """The target hangs when it begins, so that it cannot end."""
-            target.pause()
-            return next(asked, True)
+        def sent(wire: Wire, asked: Sequence[Command], seconds: float | None = None) -> None:
+            if any(command[:2] == ("CLUSTER", "MIGRATESLOTS") for command in asked):
+                target.pause()
+                begun.set()
+            send(wire, asked, seconds)
 
-        asked = iter([False])
         try:
-            move(stage, step, False, cancelled)
+            with monkeypatch.context() as patched:
+                patched.setattr(Wire, "send", sent)
+                move(stage, step, False, begun.is_set)
         finally:
             target.resume()
+        assert begun.is_set()
         seen = stage.until(lambda seen: not seen.silent and settled(seen), "all agree")
         assert seen.nodes["0-0"].slots >= set(step.slots)
         held(stage, values)
