@@ -26,7 +26,10 @@ def parse_bytes(size: int | str) -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
         raise SettingsError(f'not a size: {size!r}; write a number of bytes or "2GiB", "500MB"')
-    return int(float(match[1]) * unit)
+    try:
+        return int(float(match[1]) * unit)
+    except OverflowError as error:  # hundreds of digits
+        raise SettingsError(f"no size is so large: {match[1][:20]}…") from error
 
 
 def parse_ttl(ttl: float | None) -> float | None:

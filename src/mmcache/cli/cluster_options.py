@@ -135,8 +135,6 @@ def _bytes(option: str, text: str) -> int:
         return parse_bytes(text)
     except SettingsError as error:
         raise SettingsError(f"{option}: {error}") from error
-    except OverflowError as error:  # hundreds of digits
-        raise SettingsError(f"{option} is more than there can be: {text[:20]}…; write it like 1GiB") from error
 
 
 def _seconds(option: str, text: str) -> float:

@@ -30,7 +30,7 @@ GLANCE = Glance("/some/where", None, 7, Wanted(ClusterSpec()), Told(1000.0, 7, 1
         ("--memory", "17TiB", "--memory must be 16 MiB to 16 TiB a node"),
         ("--memory", str(MOST_MEMORY + 1), "not 17592186044417 bytes"),
         ("--memory", "999999999TiB", "over 1024 PiB"),
-        ("--memory", "1" * 400, "--memory is more than there can be"),
+        ("--memory", "1" * 400, "--memory: no size is so large"),
         ("--memory", "lots", "--memory: not a size"),
         ("--shards", "10000", "--shards must be 3..500, not 10000"),
         ("--shards", "2", "fewer have no majority"),

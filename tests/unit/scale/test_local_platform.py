@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -281,8 +282,6 @@ def test_memory_is_another_at_once(platform: LocalPlatform, clock: Clock) -> Non
 
 
 def test_a_port_that_is_taken_is_given_up(platform: LocalPlatform, clock: Clock) -> None:
-    import socket
-
     platform.start_shard(0, 1)
     tended(platform, all_ready, "it is ready")
     (member,) = platform.members()
@@ -291,10 +290,18 @@ def test_a_port_that_is_taken_is_given_up(platform: LocalPlatform, clock: Clock)
     until(lambda: gone(pid), "it is gone")
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", member.port))
+        until(lambda: bound(other, member.port), "the kernel gives the port to others")
         other.listen()
         tended(platform, all_ready, "it is ready elsewhere")
         assert by_name(platform)["0-0"].port != member.port
+
+
+def bound(other: socket.socket, port: int) -> bool:
+    try:
+        other.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
 
 
 def test_another_version_is_not_current_until_it_is_replaced(platform: LocalPlatform) -> None:
