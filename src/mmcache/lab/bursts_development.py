@@ -1,4 +1,4 @@
-"""Streams that are drawn, for the constants of the burst detector to be chosen on: none of them is reported.
+"""Streams that are drawn, for the constants of a rule for bursts to be chosen on: none of them is reported.
 
 What is reported in table `bursts` are real arrivals; to choose a constant by them would be to fit it to them.
 """

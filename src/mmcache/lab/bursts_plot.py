@@ -71,7 +71,7 @@ def _detection(axes: Axes, ours: Mapping[str, float | None]) -> None:
     marks = {"azure-code": "o", "azure-conv": "s", "mooncake": "^", "servegen": "D"}
     names = list(rules(STEP, 0.0))
     for stream, mark in marks.items():
-        for name, colour in zip(names, ("#2f7d5b", "#b5482f", "#8793a6", "#4c78a8", "#c9a227"), strict=True):
+        for name, colour in zip(names, ("#2f7d5b", "#7a4fa3", "#b5482f", "#8793a6", "#4c78a8", "#c9a227"), strict=True):
             x, y = ours.get(f"{stream}/false/{name}"), ours.get(f"{stream}/found/{name}")
             if x is not None and y is not None:
                 axes.plot([x], [y], mark, color=colour, markersize=6, alpha=0.8,

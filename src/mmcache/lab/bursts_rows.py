@@ -32,6 +32,8 @@ class Planted:
     """Seconds until an alarm began by it; None: none did."""
     on: bool
     """The alarm was on before."""
+    chance: bool
+    """In the same time of the stream with nothing planted, an alarm began, too."""
 
     @property
     def found(self) -> bool:
@@ -79,6 +81,11 @@ def found_rows(stream: str, found: Founds, *, by_sort: bool) -> list[Row]:
             )
         else:
             rows.append(Row.of(f"{stream}/found/{name}", words, "%", "higher", some, target=target))  # fmt: skip
+    for name, runs in found.items():
+        if sum(not one.on for run in runs for one in run.planted) >= FEWEST_APART * len(runs):
+            lucky = [100 * _share([one.chance for one in run.planted if not one.on]) for run in runs]
+            words = f"of those, as many would have been found with nothing planted, {WORDS[name]}"
+            rows.append(Row.of(f"{stream}/chance/{name}", words, "%", "lower", lucky))
     for name, runs in found.items():
         cried = [run.false_alarms / run.days for run in runs]
         rows.append(Row.of(f"{stream}/false/{name}", f"false alarms, {WORDS[name]}", "a day", "lower", cried,

@@ -1,4 +1,4 @@
-"""Who says when load is a burst: the product's own detector, and four rules to hold it to."""
+"""Who says when load is a burst: the product's own detector, and five rules to hold it to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from math import log, sqrt
 from typing import Protocol
 
+from mmcache.lab.bursts_wide import Wide
 from mmcache.scale.bursts import BurstDetector
 from mmcache.scale.spec import BurstSpec
 
@@ -131,6 +132,7 @@ def rules(step: float, learns: float) -> Mapping[str, Callable[[], Rule]]:
     """By name, ours first."""
     return {
         OURS: Ours,
+        "wide": lambda: Wide(step),
         "plain": lambda: Plain(step),
         "ewma": lambda: Ewma(step),
         "cusum": lambda: Cusum(step),
@@ -140,6 +142,7 @@ def rules(step: float, learns: float) -> Mapping[str, Callable[[], Rule]]:
 
 WORDS = {
     OURS: "ours",
+    "wide": "noise by 1, 3 and 5 windows",
     "plain": "60 s > 1.5 × mean of the last hour",
     "ewma": "EWMA chart, 3 deviations",
     "cusum": "CUSUM for twice the rate",

@@ -156,11 +156,12 @@ class BurstsTable(Table):
 def _hour(stream: Arrivals, seed: int, repeats: int) -> dict[str, Found]:
     """Every sort of burst by itself; and the stream as it is."""
     planted: dict[str, list[Planted]] = {name: [] for name in rules(STEP, LEARNS)}
+    truth, clean = own(stream), stream.counts(STEP)
+    alone = {name: watch(rule(), clean) for name, rule in rules(STEP, LEARNS).items()}
     for burst, counts in _by_themselves(stream, seed, repeats):
         for name, rule in rules(STEP, LEARNS).items():
-            planted[name].append(_planted(watch(rule(), counts), burst))
-    truth, clean = own(stream), stream.counts(STEP)
-    return {name: _found(watch(rule(), clean), truth, 0.0, planted[name]) for name, rule in rules(STEP, LEARNS).items()}
+            planted[name].append(_planted(watch(rule(), counts), alone[name], burst))
+    return {name: _found(alone[name], truth, 0.0, planted[name]) for name in alone}
 
 
 def _by_themselves(stream: Arrivals, seed: int, repeats: int) -> Iterator[tuple[Burst, Floats]]:
@@ -188,8 +189,8 @@ def _days(stream: Arrivals, planted: Arrivals, bursts: Sequence[Burst]) -> dict[
     truth, clean, counts = own(stream), stream.counts(STEP), planted.counts(STEP)
     found = {}
     for name, rule in rules(STEP, DAY_SECONDS).items():
-        seen = watch(rule(), counts)
-        found[name] = _found(watch(rule(), clean), truth, DAY_SECONDS, [_planted(seen, burst) for burst in bursts])
+        seen, alone = watch(rule(), counts), watch(rule(), clean)
+        found[name] = _found(alone, truth, DAY_SECONDS, [_planted(seen, alone, burst) for burst in bursts])
     return found
 
 
@@ -198,8 +199,8 @@ def _add(found: dict[str, list[Found]], more: Mapping[str, Found]) -> None:
         found.setdefault(name, []).append(one_seed)
 
 
-def _planted(seen: Watched, burst: Burst) -> Planted:
-    return Planted(burst.factor, burst.seconds, seen.delay(burst), seen.on(burst))
+def _planted(seen: Watched, alone: Watched, burst: Burst) -> Planted:
+    return Planted(burst.factor, burst.seconds, seen.delay(burst), seen.on(burst), alone.delay(burst) is not None)
 
 
 def _found(alone: Watched, truth: Sequence[Burst], since: float, planted: list[Planted]) -> Found:

@@ -3,31 +3,35 @@
 The baseline is the median of the last sixty windows (an hour), each carried to now by what the day usually does
 between then and now (`days`). A median is not moved by what lasts less than half of it, and takes a lasting new level
 over whole (running medians: Tukey, Exploratory Data Analysis, 1977). A burst has to be above `factor` times the
-baseline, and the mean of the last window, of three or of five beyond the noise that such means have (`noise`): where
-arrivals come in clusters, one window says little, and five have half its noise. What came while it was a burst counts
-for the baseline, but as no noise. It is over when it has been below `end_factor` times the baseline for the quiet time,
-or below the same part of the way up from all three medians.
+baseline, and be no noise: five standard deviations of a Poisson process above it, on the scale on which that noise is
+the same at every rate (2·√(n + 3/8): Anscombe, Biometrika 35, 1948), and four of the windows' own spread, as arrivals
+come in clusters (median absolute deviation × 1.4826: Hampel, J. Am. Stat. Assoc. 69, 1974). It is over below the same
+part of that way up that `end_factor` is of `factor`: where noise is wide, so is the distance between the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, sqrt
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
 from mmcache.model.errors import ScaleError
 from mmcache.scale.days import DAYS, PARTS, Days, short
-from mmcache.scale.noise import FEWEST, WIDTHS, poisson, spread
 from mmcache.scale.spec import BurstSpec
 from mmcache.scale.window import Window
 
-VERSION = 2
-"""1 knew one window."""
+VERSION = 1
 MEMORY = 60
 """Windows of which the baseline is the median."""
+FEWEST = 5
+"""Windows, before there is a baseline."""
+POISSON_DEVIATIONS = 5.0
+SPREAD_DEVIATIONS = 4.0
+"""A day has some four thousand looks that say something new: noise would exceed three deviations five times a day, and
+four once a week."""
 LATEST = 1 / 6
 """Of the window: what `Load.latest` is the rate of."""
 GAP_SECONDS = 300.0
@@ -68,16 +72,11 @@ class _State:
     """(seconds, requests) of the window that is to be remembered next."""
     windows: list[tuple[float, float]] = field(default_factory=list)
     """(middle, rate), oldest first."""
-    loud: list[float] = field(default_factory=list)
-    """The middles of those that were full while it was a burst."""
     peaks: list[tuple[float, float]] = field(default_factory=list)
     """(end, highest mean), oldest first."""
     watched_since: float | None = None
     level: float | None = None
-    wide: dict[int, Window] = field(default_factory=dict)
-    """By `WIDTHS`, but the first, which is `recent`."""
-    noise: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By `WIDTHS`, as far as there were enough windows: (median, what is beyond noise above it), a second."""
+    spread: float = 0.0
     since: float | None = None
     below_since: float | None = None
     days: Days = field(default_factory=Days)
@@ -85,8 +84,6 @@ class _State:
 
 class BurstDetector:
     """`observe` at every look; one a few seconds is right, a few a window the least."""
-
-    widths: ClassVar[dict[int, float]] = WIDTHS
 
     def __init__(self, spec: BurstSpec) -> None:
         self.spec = spec
@@ -113,9 +110,6 @@ class BurstDetector:
             state.watched_since, state.peaks = at, []  # what was missed may have been the highest
         if covered > 0:
             state.recent.add(at, covered, rate * covered, spec.window_seconds)
-            for wide in self.widths.keys() - {1}:
-                window = state.wide.setdefault(wide, Window())
-                window.add(at, covered, rate * covered, wide * spec.window_seconds)
             self._remember(at, covered, rate)
         known = state.recent.covered > 0
         return self._judged(at, state.recent.rate if known else rate, rate)
@@ -137,11 +131,10 @@ class BurstDetector:
             state = msgspec.convert(saved, _State, strict=False, str_keys=True)
         except msgspec.ValidationError as error:
             raise ScaleError(f"what was saved of the load is damaged: {error}") from error
-        if state.version not in (1, VERSION):
+        if state.version != VERSION:
             raise ScaleError(f"what was saved of the load is of version {state.version}, and this is {VERSION}")
         if not _sound(state):
             raise ScaleError("what was saved of the load is damaged: a number cannot be, or a list is too long")
-        state.version = VERSION
         detector = cls(spec)
         detector._state = state
         detector.change(spec)
@@ -170,13 +163,13 @@ class BurstDetector:
         level = state.level if len(state.windows) >= FEWEST and state.samples >= spec.fewest_samples else None
         reason = "TooFewSamples"
         if level is not None and state.recent.covered >= spec.window_seconds / 2:
-            beyond = self._beyond()
-            reason = "Usual" if qps <= spec.factor * level else "AboveUsual" if beyond > 1 else "Noise"
+            margin = self._margin(level)
+            reason = "AboveUsual" if qps > level + margin else "Noise" if qps > spec.factor * level else "Usual"
             if state.since is None and reason == "AboveUsual":
                 state.since, state.below_since = at, None
             elif state.since is not None:
                 nearer = (spec.end_factor - 1) / (spec.factor - 1)
-                reason = self._going_on(at, qps < spec.end_factor * level or beyond < nearer)
+                reason = self._going_on(at, qps < level + nearer * margin)
         watched = at - (at if state.watched_since is None else state.watched_since)
         return Load(
             qps, level, state.since is not None, state.since, reason,
@@ -196,18 +189,11 @@ class BurstDetector:
         state.since = state.below_since = None
         return "Over"
 
-    def _beyond(self) -> float:
-        """How far above the usual it is: 1 where noise ends; of the windows of all widths, the one that says most."""
-        state, found = self._state, 0.0
-        for wide, (middle, margin) in state.noise.items():
-            window = state.recent if wide == 1 else state.wide.get(wide, Window())
-            seconds = window.covered
-            if seconds >= wide * self.spec.window_seconds / 2:
-                # After a burst that became usual, noise is known of what was before it: it grew with the level.
-                level = max(middle, state.level or 0.0)
-                margin = max(margin * level / middle if middle > 0 else margin, poisson(level, seconds))
-                found = max(found, (window.rate - level) / margin)
-        return found
+    def _margin(self, level: float) -> float:
+        """So much above the baseline is a burst, in requests a second: (factor - 1) baselines, and beyond noise."""
+        seconds, spread = self._state.recent.covered, self._state.spread
+        noise = ((sqrt(level * seconds + 3 / 8) + POISSON_DEVIATIONS / 2) ** 2 - 3 / 8) / seconds - level
+        return max((self.spec.factor - 1) * level, noise, SPREAD_DEVIATIONS * spread)
 
     def _remember(self, at: float, covered: float, rate: float) -> None:
         """Fill the open window; a full one is remembered, and the baseline is made anew."""
@@ -221,13 +207,9 @@ class BurstDetector:
         state.windows = [*state.windows, (middle, mean)][-MEMORY:]
         state.days.add(middle, seconds, mean)
         carried = state.days.carried(state.windows, at)
-        state.level = short(median(carried))
-        state.loud = [one for one in state.loud if one >= state.windows[0][0]] + [middle] * self.bursting
-        calm = [rate for (then, _), rate in zip(state.windows, carried, strict=True) if then not in state.loud]
-        for wide, deviations in self.widths.items():
-            noise = spread(calm, wide, deviations)
-            if noise is not None:
-                state.noise[wide] = noise
+        level = median(carried)
+        state.level = short(level)
+        state.spread = short(1.4826 * median(abs(one - level) for one in carried))
 
     def _peak(self, at: float, qps: float) -> None:
         quiet, peaks = self.spec.quiet_seconds, self._state.peaks
@@ -244,14 +226,11 @@ class BurstDetector:
         old = at - max(MEMORY * self.spec.window_seconds, GAP_SECONDS) * 2
         state.windows = [window for window in state.windows if window[0] >= old]
         state.recent, state.open, state.peaks, state.watched_since = Window(), (0.0, 0.0), [], at
-        state.wide, state.noise = {}, {}
         state.samples, state.since, state.below_since = 0, None, None
 
     def _shift(self, seconds: float) -> None:
         state = self._state
-        for window in (state.recent, *state.wide.values()):
-            window.shift(seconds)
-        state.loud = [middle + seconds for middle in state.loud]
+        state.recent.shift(seconds)
         state.windows = [(middle + seconds, rate) for middle, rate in state.windows]
         state.peaks = [(end + seconds, peak) for end, peak in state.peaks]
         for name in ("at", "watched_since", "since", "below_since"):
@@ -263,22 +242,18 @@ def _sound(state: _State) -> bool:
     """Whether nothing in it is beyond what `observe` leaves there."""
     days = state.days
     times = [state.at, state.watched_since, state.since, state.below_since]
-    pieces = [piece for window in (state.recent, *state.wide.values()) for piece in window.pieces]
-    times += [*state.loud, *(one[0] for one in (*pieces, *state.windows, *state.peaks))]
-    amounts = [state.window_seconds, state.quiet_seconds, state.samples, state.level or 0.0]
+    times += [one[0] for one in (*state.recent.pieces, *state.windows, *state.peaks)]
+    amounts = [state.window_seconds, state.quiet_seconds, state.samples, state.level or 0.0, state.spread]
     amounts += [*state.open, *days.open]
-    amounts += [one for piece in pieces for one in piece[1:]] + days.minutes
-    amounts += [one for pair in state.noise.values() for one in pair]
+    amounts += [one for piece in state.recent.pieces for one in piece[1:]] + days.minutes
     amounts += [rate for _, rate in (*state.windows, *state.peaks, *days.fresh)]
     amounts += [rate for rates in days.usual.values() for rate in rates]
     return (
         all(abs(time) < _LARGEST for time in times if time is not None)
         and all(0 <= amount < _LARGEST for amount in amounts)
-        and all(length > 0 for _, length, _ in pieces)
-        and {*state.wide, *state.noise} <= WIDTHS.keys()
+        and all(length > 0 for _, length, _ in state.recent.pieces)
         and {*days.usual, *(part for part, _ in days.fresh), max(0, days.part)} <= set(range(PARTS))
-        and len(pieces) <= MEMORY * len(WIDTHS)
-        and max(len(state.windows), len(state.loud), len(state.peaks)) <= MEMORY
-        and max(len(days.fresh), len(days.minutes)) <= MEMORY
+        and len(state.recent.pieces) <= MEMORY
+        and max(len(state.windows), len(state.peaks), len(days.fresh), len(days.minutes)) <= MEMORY
         and max(map(len, days.usual.values()), default=0) <= DAYS
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,65 +110,6 @@ def test_a_lasting_level_becomes_usual_and_the_burst_is_over() -> None:
     assert burst[steps(2) + 300]  # not at once: 25 minutes later it is not usual yet
     assert not loads[-1].burst
     assert loads[-1].baseline == pytest.approx(150, rel=0.1)
-
-
-def clusters(seconds: float, rate: float, mean: int, seed: int) -> list[float]:
-    """Batches of a geometric size, each within half a minute: requests of each `STEP`."""
-    random = np.random.default_rng(seed)
-    starts = random.uniform(0, seconds, random.poisson(rate * seconds / mean))
-    times = np.repeat(starts, random.geometric(1 / mean, len(starts)))
-    times += random.uniform(0, 30, len(times))
-    return [float(n) for n in np.histogram(times, np.arange(0, seconds + STEP, STEP))[0]]
-
-
-def test_clusters_are_hardly_ever_bursts() -> None:
-    begun = 0
-    for seed in range(3):
-        loads = watch(BurstDetector(SPEC), clusters(12 * 3600, 4.0, 8, seed))
-        begun += len({load.since for load in loads} - {None})
-    assert begun <= 2
-
-
-def test_what_lasts_is_found_in_clusters_by_the_mean_of_more_windows() -> None:
-    class One(BurstDetector):
-        widths: ClassVar = {1: BurstDetector.widths[1]}
-
-    found: dict[type[BurstDetector], int] = {BurstDetector: 0, One: 0}
-    for seed in range(6):
-        usual, more = clusters(3 * 3600, 4.0, 30, seed), clusters(900, 8.0, 30, 100 + seed)
-        for kind in found:
-            loads = watch(kind(SPEC), usual + more)
-            found[kind] += any(load.burst for load in loads[len(usual) + 12 :])
-    assert found[BurstDetector] >= 4
-    assert found[BurstDetector] > found[One]
-
-
-def test_a_burst_is_not_taken_for_noise() -> None:
-    rates = [10.0] * steps(2) + [50.0] * steps(0.25) + [10.0] * steps(0.5) + [20.0] * steps(0.1)
-    loads = watch(BurstDetector(SPEC), poisson(rates, 3))
-    assert not loads[-steps(0.1) - 12].burst
-    assert loads[-1].burst
-
-
-def test_after_a_lasting_level_clusters_are_no_bursts_for_long() -> None:
-    for seed in range(3):
-        counts = clusters(4 * 3600, 4.0, 8, seed) + clusters(4 * 3600, 12.0, 8, 50 + seed)
-        burst = [load.burst for load in watch(BurstDetector(SPEC), counts)]
-        assert burst[steps(4) + 60]
-        assert sum(burst[steps(5.5) :]) <= steps(0.25)
-
-
-def test_what_the_version_before_saved_goes_on() -> None:
-    detector = BurstDetector(SPEC)
-    watch(detector, [50.0] * steps(2))
-    saved = detector.saved()
-    for new in ("wide", "noise", "loud"):
-        del saved[new]
-    other = BurstDetector.restored(SPEC, {**saved, "version": 1, "spread": 0.1}, START + 7200)
-    loads = watch(other, [50.0] * 24 + [150.0] * 24, start=START + 7200)
-    assert [load.reason for load in loads[:24]] == ["Usual"] * 24
-    assert loads[-1].burst
-    assert other.saved()["version"] == 2
 
 
 def test_what_happens_every_day_is_usual_from_the_second_day_on() -> None:
