@@ -2,7 +2,7 @@
 
 The spread is that of the upper side, as clusters make a long tail, and what came in an alarm is left out of it. Its
 constants were chosen on streams that are drawn (`bursts_development`), so that each width alone has one false alarm a
-day there, and were not touched after.
+day there (before alarms were left out; since then one to three), and were not touched after.
 """
 
 from __future__ import annotations
