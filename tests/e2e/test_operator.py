@@ -74,8 +74,6 @@ def test_more_shards_and_fewer_again_while_it_is_used(stage: Stage, shared: Depl
         ({"memory": "much"}, "spec.memory"),
         ({"memory": "9Ei"}, "spec.memory"),
         ({"memory": (16 << 40) + 1}, "spec.memory"),
-        ({"memory": "9Ei"}, "spec.memory"),
-        ({"memory": (16 << 40) + 1}, "spec.memory"),
         ({"burst": {"factor": "twice"}}, "spec.burst.factor"),
     ],
     ids=lambda value: str(value).strip("{}'") if isinstance(value, str) else None,
