@@ -56,11 +56,11 @@ class ScaleTable(Table):
         "one machine of few cores, so that servers, replicas, the generator and the copying compete, and more shards "
         "bring no more capacity here: what is measured is how long it takes until they serve. `redis-cli` moves slots "
         "one by one and keys ten at a time; its nodes have no replicas to be fed, ours have one each. Ours sends up to "
-        "1 MB of keys in one go, which its source serves nobody meanwhile: compare `p99-out`. Where servers move key "
-        "by key, a source forgets a key when the target has it; if the target dies before its replica has it too, it "
-        "is lost, and counts as `lost` (`key-by-key-target-killed`). Atomic migration does not. `remap` is the hit "
-        "rate at the moment when clients that spread keys by themselves are told of two more servers: what is not "
-        "found there is computed again."
+        "256 KiB of keys, or one block, in one go, which its source serves nobody meanwhile: compare `p99-out`. Where "
+        "servers move key by key, a source forgets a key when the target has it; if the target dies before its replica "
+        "has it too, it is lost, and counts as `lost` (`key-by-key-target-killed`): one load, since the next is sent "
+        "when a replica has the last. Atomic migration loses none. `remap` is the hit rate at the moment when clients "
+        "that spread keys by themselves are told of two more servers: what is not found there is computed again."
     )
     default_seeds: ClassVar[tuple[int, ...]] = (0,)
 
