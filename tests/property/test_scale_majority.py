@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.steering import CALM, Steered, grown
 
+from mmcache.scale.observed import SLOTS
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Phase
 from mmcache.scale.steps import Failover
@@ -82,3 +83,34 @@ def test_a_replica_that_was_elected_out_of_sight_has_no_rival(seed: int, proves:
         node.side, node.unseen = 0, False
     steered.settle(400 + CALM)
     steered.whole(5)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.integers(3, 5), st.integers(1, 2), st.booleans())
+def test_what_was_dropped_does_not_come_back(seed: int, shards: int, replicas: int, proves: bool) -> None:
+    """Replicas that do not hear of it have more blocks than those that do, and are no heirs all the same."""
+    steered, draw = world(seed, shards, replicas, proves=proves), random.Random(seed)
+    model = steered.model
+    model.turn(4)
+    had, first = model.reachable_blocks(), primaries(steered)
+    deaf = [node for node in model.nodes.values() if node.primary and draw.random() < 0.5]
+    for node in deaf:
+        node.deaf = True
+    model.turn(12)
+    dropped = draw.getrandbits(SLOTS)
+    model.drop(dropped)
+    lost = draw.sample(first, draw.randrange(1, shards + 1))
+    hearing = {node.primary for node in model.nodes.values() if node.primary and not node.deaf}
+    kept = [node.slots for node in first if node not in lost or node.id in hearing]
+    for node in lost:
+        model.kill(node.name)
+    for _ in range(40):
+        steered.turn()
+        assert not model.reachable_blocks() & dropped
+    for node in deaf:
+        node.deaf = False
+    steered.settle()
+    steered.whole(shards)
+    assert not model.reachable_blocks() & dropped
+    for slots in kept:
+        assert model.reachable_blocks() & slots == had & slots & ~dropped

@@ -8,6 +8,7 @@ from mmcache.model.errors import ScaleError, TierError
 from mmcache.scale.observe import side_by_side
 from mmcache.scale.present import Cancelled, Present, address_of
 from mmcache.scale.steps import Assign, Failover, Forget, Meet, Replicate
+from mmcache.scale.strays import clear
 from mmcache.scale.talk import Command
 
 _FAILOVER_SECONDS = 10.0
@@ -42,6 +43,9 @@ def assign(step: Assign, present: Present) -> None:
             raise ScaleError(f"slot {min(mine)} is served by {name}")
         taken += sorted(mine)
         free -= mine
+    # What is left over at it of these slots may have been dropped since.
+    if (given := sorted({*taken, *free})) and (witness := next((id_ for id_ in view.others if id_ != view.me.id), "")):
+        clear(given, step.member, witness, present)
     if taken:  # its owner is gone, but not forgotten
         node.insist([("CLUSTER", "SETSLOT", slot, "NODE", view.me.id) for slot in taken])
     if free:
@@ -71,11 +75,21 @@ def failover(step: Failover, present: Present, cancelled: Cancelled) -> None:
     node = present.contact(step.replica)
     if not present.view(step.replica).me.primary:
         return
+    if step.taken:
+        _unchanged(step.replica, present)
     how: Command = ("CLUSTER", "FAILOVER", "TAKEOVER") if step.taken else ("CLUSTER", "FAILOVER")
     node.ask(*how)
     longest = max(_FAILOVER_SECONDS, present.access.timeout_seconds)
     if not present.patiently(lambda: not present.view(step.replica).me.primary, cancelled, longest) and not cancelled():
         raise ScaleError(f"{step.replica} did not take its primary's place in {longest:g} s")
+
+
+def _unchanged(replica: str, present: Present) -> None:
+    """It, and all that follow the same primary, still do: none was elected since the look. Raises `ScaleError`."""
+    primary = present.seen.nodes[replica].primary
+    for name in [other for other, node in present.seen.nodes.items() if node.primary == primary]:
+        if present.view(name).me.primary != primary:
+            raise ScaleError(f"{name} replicated {primary[:8]} when it was looked at; it will be looked at again")
 
 
 def forget(step: Forget, present: Present) -> None:

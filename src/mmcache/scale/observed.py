@@ -48,6 +48,8 @@ class Other:
     linked: bool
     epoch: int
     slots: frozenset[int]
+    heard_ms: int = 0
+    """When a node that is doubted was last heard, by the clock of who says so; 0 = never, or it is not doubted."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,13 @@ class NodeSeen:
     hits: int = 0
     misses: int = 0
     evicted: int = 0
+    history: str = ""
+    """Whose changes a replica has, and `offset` how many bytes of them: comparable where the history is the same."""
+    offset: int = 0
+    unlinked_seconds: float = 0.0
+    """For how long a replica has had no link to its primary; 0 = it has one, infinite = it never had."""
+    unheard_seconds: Mapping[str, float] = field(default_factory=dict)
+    """For how long it has heard nothing of those that it doubts, by id."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ from mmcache.scale.observed import SLOTS, Member, NodeSeen, Observed, Other
 
 _UNKNOWING = frozenset({"handshake", "noaddr"})
 _DOUBT = frozenset({"fail", "fail?", "noaddr"})
+MISSED_SECONDS = 5.0
+"""A replica that heard nothing of its primary for longer, while others did, is no heir of it: what it has was dropped
+since, perhaps. Shorter is a link that broke because the primary died: it is noticed in whole seconds, and by looks."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,23 @@ class Picture:
 
         It has the blocks, and may have taken over before anybody heard of it.
         """
-        followed = any(node.primary == absent.id for node in self.nodes.values())
+        followed = any(node.primary == absent.id and not self.stale(name) for name, node in self.nodes.items())
         return followed or any(
             other.primary == absent.id and not other.gone and (failed or not other.failed)
             for other in self.absent.values()
         )
+
+    def stale(self, name: str) -> bool:
+        """Whether a replica has blocks, and its absent primary served on when it heard no changes any more.
+
+        Nobody's clock is compared with another's: how long the link is down, with how long the primary is silent.
+        """
+        node = self.nodes[name]
+        if not node.primary or node.primary in self.ids or not node.keys:
+            return False
+        id = node.primary
+        silences = [other.unheard_seconds[id] for other in self.nodes.values() if id in other.unheard_seconds]
+        return bool(silences) and node.unlinked_seconds - min(silences) > MISSED_SECONDS
 
     @property
     def slots_of(self) -> Mapping[str, frozenset[int]]:

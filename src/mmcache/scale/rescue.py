@@ -11,6 +11,7 @@ from mmcache.scale.observed import Member
 from mmcache.scale.picture import Absent, Picture
 from mmcache.scale.status import Phase, Plan
 from mmcache.scale.steps import Assign, Failover
+from mmcache.scale.views import NOBODY
 
 
 def take_over(picture: Picture, aim: Aim) -> Plan | None:
@@ -20,17 +21,20 @@ def take_over(picture: Picture, aim: Aim) -> Plan | None:
     election that is just going on does no harm: the newer epoch wins, and some of those who voted are heard.
 
     Nor do they elect one without a majority of primaries, for ever. Where we do not hear one, two who serve one slot
-    would be worse than none: so its process must be known to have *ended* (that it is silent proves nothing), and no
-    other replica of it may be out of sight, whom a majority that we do not hear may have elected. Who answers has just
-    said of itself that it is a replica, and nobody but us, one at a time, makes one a primary without an election.
+    would be worse than none: so its process must be known to have *ended* (that it is silent proves nothing), there
+    must be no majority out of sight that could elect somebody (what it leaves to us could serve nothing), and no other
+    replica of it that was elected before, or would not hear of our choice. Who answers has just said of itself that it
+    is a replica, and nobody but us, one at a time, makes one a primary without an election.
     """
-    heard = 2 * sum(id in picture.ids for id in picture.slots_of) > len(picture.slots_of)
+    many = len(picture.slots_of)
+    heard = 2 * sum(id in picture.ids for id in picture.slots_of) > many
+    hidden = 2 * sum(not absent.ended for absent in _owners(picture)) > many
     for absent in _owners(picture):
-        heirs = followers(picture, absent.id)
+        heirs = [heir for heir in followers(picture, absent.id) if not picture.stale(heir.name)]
         if heard:
             needed = absent.gone and absent.failed
         else:
-            needed = absent.ended and (absent.failed or absent.doubted) and not _rivals(picture, absent)
+            needed = absent.ended and (absent.failed or absent.doubted) and not hidden and not _rivals(picture, absent)
         if heirs and needed:
             heir = heirs[0].name
             return do(
@@ -70,7 +74,7 @@ def _outvoted(picture: Picture) -> Plan | None:
     told = (
         f"no majority: {len(lost)} of {all_of} primaries do not answer, so that nobody can be elected for their "
         f"{slots} slots, and the others serve nothing either. Bring {named} back. One that has ended or hangs is "
-        "started anew by itself, empty, and then its replica takes over; if its machine is gone, delete it"
+        "started anew by itself, empty, and then its replica takes over; only if its machine is off for sure, delete it"
     )
     return wait(Phase.REPAIRING, "NoMajority", told)
 
@@ -151,14 +155,23 @@ def heir_of(picture: Picture, shard: int, among: Iterable[Member] | None = None)
 
 
 def followers(picture: Picture, id: str) -> list[Member]:
-    """Members that answered and replicate an id; who has most of its blocks comes first.
+    """Members that answered and replicate an id; who has most of its blocks, and no dropped one, comes first.
 
-    One whose link is up may have fewer: it may have found an empty newcomer where its primary was.
+    Of those that have heard the same changes, who has heard more. One whose link is up may have fewer blocks: it may
+    have found an empty newcomer where its primary was. And one that has more may have missed what was dropped.
     """
-    found = [picture.named[name] for name, node in picture.nodes.items() if node.primary == id]
-    return sorted(
-        found, key=lambda m: (m.leaving, -picture.nodes[m.name].keys, not m.current, m.shard, m.place)
-    )  # fmt: skip
+    found = {name: node for name, node in picture.nodes.items() if node.primary == id}
+    newest: dict[str, int] = {}
+    for node in found.values() if id not in picture.ids else ():
+        newest[node.history] = max(node.offset, newest.get(node.history, 0))
+
+    def rank(member: Member) -> tuple[object, ...]:
+        node = found[member.name]
+        behind = node.offset < newest.get(node.history, 0)
+        return (picture.stale(member.name), behind, member.leaving, -node.keys, not member.current, member.shard,
+                member.place)  # fmt: skip
+
+    return sorted((picture.named[name] for name in found), key=rank)
 
 
 def _addressed(picture: Picture) -> list[str]:
@@ -181,9 +194,15 @@ def _majority(picture: Picture) -> bool:
 
 
 def _rivals(picture: Picture, absent: Absent) -> bool:
-    """Whether somebody out of sight, who may answer again, replicates it, or may: hearsay does not say whom."""
+    """Whether somebody else may have been elected, or still be, and would not hear of it: out of sight and perhaps its
+    replica, by anybody's word (hearsay does not say whose); or its replicas that answer do not hear each other."""
+    heirs = [member.name for member in followers(picture, absent.id)]
+    if any(not picture.knows(one, other) or picture.doubted(one) for one in heirs for other in heirs if one != other):
+        return True
     return any(
-        not other.ended and other.id not in picture.slots_of and other.primary in ("", absent.id)
+        not other.ended
+        and other.id not in picture.slots_of
+        and any(view.primary in ("", NOBODY, absent.id) for view in other.views)
         for other in picture.absent.values()
         if other.id != absent.id
     )

@@ -72,6 +72,9 @@ def _without_primary(picture: Picture, aim: Aim, shard: int) -> Plan | None:
             if not picture.absent[followed].gone:
                 return wait(phase, "PrimaryAbsent", f"{member.name} waits for its primary ({followed[:8]})")
             heir = followers(picture, followed)[0].name  # elections are only held over slots
+            if picture.stale(heir):
+                told = f"{heir} has missed what was dropped before its primary ended; it starts anew"
+                return do(phase, Replace(heir), "Replacing", told)
             told = f"{heir} takes the place of a primary that will not return ({followed[:8]})"
             return do(phase, Failover(heir, taken=True), "TakingOver", told)
         if followed not in picture.ids or picture.named[picture.ids[followed]].shard != shard:

@@ -15,6 +15,7 @@ NOBODY = "?"
 _ID = re.compile(r"[0-9a-f]{40}")
 _OPEN = re.compile(r"\[(\d{1,5})-([<>])-([0-9a-f]{40})\]")
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_DOUBT = frozenset({"fail", "fail?", "noaddr"})
 _OVER = frozenset({"success", "failed", "cancelled"})
 """States of a slot migration that is no more. Any other, also one that is not known here, is under way."""
 _LARGEST = 1 << 62
@@ -76,6 +77,10 @@ def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[in
         id=me.id,
         primary=me.primary,
         in_sync=not me.primary or (told.get("master_link_status") == "up" and told.get("role") == "slave"),
+        history=told.get("master_replid", ""),
+        offset=_count(told, "slave_repl_offset") if me.primary and "slave_repl_offset" in told else 0,
+        unlinked_seconds=_unlinked(told) if me.primary else 0.0,
+        unheard_seconds=_unheard(view, told),
         slots=me.slots,
         importing=view.importing,
         migrating=view.migrating,
@@ -91,6 +96,24 @@ def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[in
         misses=_count(told, "keyspace_misses"),
         evicted=_count(told, "evicted_keys"),
     )
+
+
+def _unlinked(told: Mapping[str, str]) -> float:
+    """A link that never was is down since -1 seconds, or since 1970."""
+    if told.get("master_link_status") == "up":
+        return 0.0
+    since = told.get("master_link_down_since_seconds", "")
+    return float(since) if since.isdecimal() and len(since) < 10 else float("inf")
+
+
+def _unheard(view: View, told: Mapping[str, str]) -> dict[str, float]:
+    """By its own clock, which need not be right."""
+    now = told.get("server_time_usec", "")
+    if not now.isdecimal() or len(now) > 18:
+        return {}
+    return {
+        other.id: max(0.0, int(now) / 1e6 - other.heard_ms / 1e3) for other in view.others.values() if other.heard_ms
+    }  # fmt: skip
 
 
 def version(told: Mapping[str, str]) -> str:
@@ -135,7 +158,7 @@ def _read_line(line: str, known: dict[str, frozenset[int]]) -> tuple[Other, dict
     id_, address, flags, primary, *rest = words if len(words := line.split(" ")) >= 8 else [""] * 8
     if not _ID.fullmatch(id_) or (primary != "-" and not _ID.fullmatch(primary)):
         raise ScaleError(f"CLUSTER NODES has a line that names no node: {line:.60}")
-    _, _, epoch, link, *ranges = rest
+    _, heard, epoch, link, *ranges = rest
     importing: dict[int, str] = {}
     migrating: dict[int, str] = {}
     first_open = next((at for at, word in enumerate(ranges) if word.startswith("[")), len(ranges))
@@ -152,6 +175,7 @@ def _read_line(line: str, known: dict[str, frozenset[int]]) -> tuple[Other, dict
             primary=primary if primary != "-" else NOBODY if "slave" in named else "",
             linked=link == "connected", epoch=whole(epoch),
             slots=_slots(" ".join(ranges[:first_open]), known),
+            heard_ms=0 if named.isdisjoint(_DOUBT) else whole(heard),
         ),
         importing,
         migrating,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 
 from mmcache.scale.observed import SLOTS, Member, NodeSeen, Observed, Other
+from mmcache.scale.views import NOBODY
 from mmcache.testing.cluster_node import ALL, Acquaintance, ModelNode, slots_in
 
 TIMEOUT = 3
@@ -72,9 +73,12 @@ class ClusterModel:
         ok = ok and 2 * (len(heard) + bool(node.slots)) > self._size(node)
         moving = any(node.id in job[:2] for job in self.jobs)
         keys = node.blocks.bit_count()
+        unheard = {known.id: float(self.now - known.heard) for known in node.known.values()
+                   if known.heard and known.flags & {*DOUBT, "noaddr"}}  # fmt: skip
         return NodeSeen(node.id, node.primary, node.in_sync, slots_in(node.slots), dict(node.importing),
                         dict(node.migrating), moving and not node.primary, node.epoch, others, ok,
-                        keys=keys, used_bytes=keys * self.block_bytes)  # fmt: skip
+                        keys=keys, used_bytes=keys * self.block_bytes, unheard_seconds=unheard,
+                        unlinked_seconds=self.now - node.linked if node.primary else 0.0)  # fmt: skip
 
     def _claimed(self, node: ModelNode, other: Acquaintance) -> int:
         return 0 if other.primary else node.table.get(other.id, 0)
@@ -112,6 +116,14 @@ class ClusterModel:
                 if target is not None and target.alive and target.importing.get(slot) == node.id:
                     found |= target.blocks & slots & 1 << slot
         return found
+
+    def drop(self, blocks: int) -> None:
+        """Clients drop blocks: who serves them, and who hears of it, has them no more."""
+        for name in self.truly():
+            owner = self.nodes[name]
+            for node in self.nodes.values():
+                if node is owner or (node.primary == owner.id and node.in_sync):
+                    node.blocks &= ~(blocks & owner.slots)
 
     def start(self, name: str, stage: str = "pending", *, current: bool = True) -> ModelNode:
         """A new process, under a new id."""
@@ -190,7 +202,7 @@ class ClusterModel:
             elif peer is None or not node.reaches(peer):
                 known.silent += 1
             else:
-                known.silent = 0
+                known.silent, known.heard = 0, self.now
                 known.flags -= DOUBT
                 if peer.knows(node.id):
                     self._hear(peer, node)
@@ -220,7 +232,8 @@ class ClusterModel:
             if told.id == node.id or told.flags & {"handshake", "noaddr"} or node.banned.get(told.id, 0) > self.now:
                 continue
             if told.id not in node.known:
-                node.known[told.id] = Acquaintance(told.id, told.host, told.port)
+                hearsay = NOBODY if told.primary else ""  # it is said that it is a replica, and not whose
+                node.known[told.id] = Acquaintance(told.id, told.host, told.port, hearsay)
 
     def _judge(self, node: ModelNode) -> None:
         for known in node.known.values():
@@ -247,7 +260,9 @@ class ClusterModel:
 
     def _elect(self, node: ModelNode) -> None:
         dead = node.known.get(node.primary)
-        if dead is None or "fail" not in dead.flags or not node.table.get(node.primary) or not node.synced:
+        if dead is None or "fail" not in dead.flags or not node.table.get(node.primary):
+            return
+        if node.deaf or not node.synced:  # too old for the others
             return
         voted = self.votes.get(node.primary, -BAN)  # for one of its replicas, and for no other until that has failed
         if self.now - voted > 2 * TIMEOUT and self.draw.random() > 0.3 and self.agreed(node):
@@ -264,6 +279,8 @@ class ClusterModel:
         if node.primary:
             primary = self.node(node.primary)
             linked = primary is not None and node.reaches(primary) and not primary.primary and node.knows(primary.id)
+            linked = linked and not node.deaf
+            node.linked = self.now if linked else node.linked
             node.in_sync = linked and (node.in_sync or self.draw.random() < 0.5)
             if node.in_sync and primary is not None:
                 node.blocks, node.synced = primary.blocks, True

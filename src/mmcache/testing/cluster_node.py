@@ -25,6 +25,8 @@ class Acquaintance:
     epoch: int = 0
     flags: set[str] = field(default_factory=set)
     silent: int = 0
+    heard: int = 0
+    """The tick at which it last answered."""
 
 
 @dataclass
@@ -50,6 +52,10 @@ class ModelNode:
     """Ticks until the platform's next move."""
     primary: str = ""
     in_sync: bool = True
+    deaf: bool = False
+    """It hears its primary's changes no more, though the two can talk: a full buffer, a wrong password."""
+    linked: float = float("-inf")
+    """The tick at which a replica last had a link to its primary."""
     synced: bool = False
     """A replica that has had a primary's blocks: without, its data is too old for it to be elected."""
     epoch: int = 0

@@ -104,3 +104,94 @@ def test_nothing_is_given_away_of_one_that_may_return() -> None:
     assert scene.plan(replicas=0).step is None
     scene.member("2-0", host="")
     assert isinstance(scene.plan(replicas=0).step, Assign)
+
+
+def ended(scene: Scene, *names: str) -> None:
+    for name in names:
+        scene.member(name, ended=True)
+
+
+def test_hearsay_of_a_replica_does_not_say_whose() -> None:
+    scene = outvoted(2)
+    ended(scene, "1-0", "2-0")
+    for name in ("1-2", "2-2"):
+        scene.silence(name, "fail?", "slave")
+        scene.dead[id_of(name)] = replace(scene.dead[id_of(name)], primary="?", epoch=0)  # as servers write it
+    assert scene.plan(replicas=2).step is None
+
+
+def test_a_replica_that_one_knows_as_anothers_may_be_ours() -> None:
+    """Who heard of it first says so with the newer epoch."""
+    scene = outvoted(2)
+    ended(scene, "1-0", "2-0", "2-2")
+    for name in ("1-2", "2-2"):
+        scene.silence(name, "fail?")
+    scene.views["0-1", id_of("1-2")] = {"primary": id_of("0-0"), "epoch": 9}
+    assert scene.plan(replicas=2).step == Failover("2-1", taken=True)
+    scene.remove("2-1", "fail")
+    assert scene.plan(replicas=2).step != Failover("1-1", taken=True)
+
+
+def test_nobody_is_appointed_while_a_majority_may_be_out_of_sight() -> None:
+    """It could elect another, now or later; and without it, whom we appoint could serve nothing."""
+    scene = Scene(5)
+    for name in ("1-0", "2-0", "3-0", "4-0"):
+        scene.silence(name, "fail?")
+    ended(scene, "1-0")
+    assert (scene.plan(5).step, scene.plan(5).reason) == (None, "NoMajority")
+    ended(scene, "2-0")
+    assert scene.plan(5).step == Failover("1-1", taken=True)
+
+
+def test_two_replicas_that_do_not_hear_each_other_have_no_choice() -> None:
+    """The other one would not hear of it, and could be elected where it is."""
+    scene = outvoted(2)
+    ended(scene, "1-0", "2-0")
+    assert scene.plan(replicas=2).step == Failover("1-1", taken=True)
+    for one, other in (("1-1", "1-2"), ("2-2", "2-1")):
+        scene.views[one, id_of(other)] = {"flags": frozenset({"fail?"})}
+    assert scene.plan(replicas=2).step is None
+
+
+def deaf(scene: Scene, name: str, seconds: float, silence: float) -> None:
+    """It has had no link for so long, and its primary has been silent for a part of that."""
+    scene.node(name, unlinked_seconds=seconds, keys=9)
+    for other in scene.nodes:
+        scene.node(other, unheard_seconds={scene.nodes[name].primary: silence + (other == name) * seconds})
+
+
+def test_who_has_missed_what_was_dropped_is_no_heir() -> None:
+    scene = Scene(replicas=2)
+    scene.silence("1-0", "noaddr")
+    deaf(scene, "1-1", 60.0, 4.0)
+    assert scene.plan(replicas=2).step == Failover("1-2", taken=True)
+    scene.remove("1-2", "fail")
+    decided = scene.plan(replicas=1)
+    assert isinstance(decided.step, Assign)
+    assert "lost" in decided.message
+
+
+def test_a_long_silence_of_a_primary_makes_no_replica_old() -> None:
+    scene = Scene()
+    scene.silence("1-0", "noaddr")
+    deaf(scene, "1-1", 3600.0, 3599.0)
+    assert scene.plan().step == Failover("1-1", taken=True)
+
+
+def test_one_without_blocks_brings_none_back() -> None:
+    scene = Scene()
+    scene.silence("1-0", "noaddr")
+    deaf(scene, "1-1", float("inf"), 4.0)
+    scene.node("1-1", keys=0)
+    assert scene.plan().step == Failover("1-1", taken=True)
+
+
+def test_of_two_that_heard_the_same_changes_who_heard_more_takes_over() -> None:
+    """The other one has more blocks: what was dropped last is among them."""
+    scene = Scene(replicas=2)
+    scene.silence("1-0", "noaddr")
+    scene.node("1-1", history="h", offset=100, keys=9)
+    scene.node("1-2", history="h", offset=101, keys=5)
+    assert scene.plan(replicas=2).step == Failover("1-2", taken=True)
+    scene.node("1-2", history="of an empty newcomer", keys=0)
+    assert scene.plan(replicas=2).step == Failover("1-1", taken=True)
