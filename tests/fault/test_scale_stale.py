@@ -9,11 +9,13 @@ from tests.patience import until
 from tests.scale_stage import PASSWORD, REDIS_6, REDIS_7, VALKEY, Stage, client, fill, keys_in, staged
 
 from mmcache.lab.servers import slot_of
+from mmcache.operator.scripts import AGAIN_SECONDS
 from mmcache.scale.act import act
 from mmcache.scale.picture import MISSED_SECONDS
 from mmcache.scale.plan import plan
 from mmcache.scale.steps import Assign, Failover
 from mmcache.scale.talk import Wire
+from mmcache.scale.views import fields
 from mmcache.tiers.valkey.client import Request
 
 pytestmark = pytest.mark.slow
@@ -117,3 +119,27 @@ def test_what_is_left_over_does_not_come_back_with_its_slot(tmp_path: Path, serv
         while isinstance(step := plan(stage.spec, 3, seen := stage.look()).step, Assign):
             act(step, seen, stage, stage.access)
         assert there(stage, keys) == 0
+
+
+@SERVERS
+def test_who_finds_an_empty_newcomer_where_its_primary_was_keeps_its_blocks(
+    tmp_path: Path, server: tuple[str, int]
+) -> None:
+    """Half of the primaries end, and come back at their addresses, as containers do: nobody could be elected before."""
+    with staged(tmp_path, server, 1, dead_after_ms=2000) as stage:
+        keys = keys_in(stage.look().nodes["1-0"].slots, COUNT)
+        fill(stage, keys)
+        stage.until(lambda seen: seen.nodes["1-1"].keys == COUNT, "it has them")
+        for name in ("1-0", "2-0"):
+            stage.nodes[name].server.kill()
+        for name in ("1-0", "2-0"):
+            one = stage.nodes[name].server
+            delayed = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", str(AGAIN_SECONDS))
+            one.options = (*one.options, *delayed)
+            stage.revive(name)
+        newcomer = stage.nodes["1-0"].server
+        until(lambda: b"slave0" in newcomer.ask("INFO", "replication"), "its replica has found it")
+        until(lambda: int(fields(newcomer.ask("INFO"), "INFO")["uptime_in_seconds"]) > 3, "it would have filled it")
+        assert stage.look().nodes["1-1"].keys == COUNT
+        stage.converge()
+        assert there(stage, keys) == COUNT

@@ -15,6 +15,9 @@ RUN = "/run/mmcache"
 """In memory; lives as long as the pod, longer than a container."""
 DATA = "/var/lib/mmcache"
 """On the machine's disk, as long: for the file by which a replica is filled that has something already."""
+AGAIN_SECONDS = 15
+"""A look of the operator, with a node that does not answer, and the next one. So much later a node that came back in
+its pod begins to fill a replica, should it ever be a primary."""
 
 _LEAVE_STEPS = 40
 
@@ -26,11 +29,15 @@ def start(auth: str | None, tls: bool) -> str:
         "umask 077",
         # A node that lost its memory comes back under a new name, and not before the others took the old one for dead:
         # else an empty primary would make its replicas forget everything.
-        f'if [ -e {RUN}/started ]; then sleep "$NODE_WAIT_SECONDS"; fi',
+        "again=",
+        f'if [ -e {RUN}/started ]; then again=yes; sleep "$NODE_WAIT_SECONDS"; fi',
         f": > {RUN}/started",
         # Nor does it come back with blocks that a file has: they may be old, and it would claim the slots of others.
         f"rm -f {RUN}/nodes.conf {DATA}/*.rdb",
         f"cat {CONF}/valkey.conf > {RUN}/valkey.conf",
+        # Where the others could not agree, its replicas still look for it, at its address: they keep what they have
+        # until it begins to fill them, and the operator appoints one of them before.
+        f'if [ -n "$again" ]; then echo "repl-diskless-sync-delay {AGAIN_SECONDS}" >> {RUN}/valkey.conf; fi',
         *(_authenticated(auth) if auth else ()),
         *(_encrypted() if tls else [f"echo 'port {PORT}' >> {RUN}/valkey.conf"]),
         'server=$(command -v valkey-server || command -v redis-server)',

@@ -205,6 +205,8 @@ def test_the_start_writes_secrets_for_the_server_only(tmp_path: Path, password: 
     (user,) = [line for line in lines if line.startswith("user default on #")]
     assert user.count("#") == 2
     assert len(lines) == 4
+    subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, check=True)
+    assert set(conf.read_text().splitlines()) - set(lines) == {f"repl-diskless-sync-delay {scripts.AGAIN_SECONDS}"}
 
 
 @pytest.mark.parametrize(
