@@ -83,7 +83,8 @@ class Stage:
         """It starts again and knows nothing."""
         server = self.nodes[name].server
         server.kill()
-        (server.folder / "nodes.conf").unlink(missing_ok=True)
+        for left in ("nodes.conf", "dump.rdb"):  # by the second a replica was filled
+            (server.folder / left).unlink(missing_ok=True)
         server.restart()
 
     def look(self) -> Observed:

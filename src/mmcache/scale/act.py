@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mmcache.scale import joining, resharding, settling
+from mmcache.scale import handover, joining, resharding, settling
 from mmcache.scale.access import Access
 from mmcache.scale.observed import Observed
 from mmcache.scale.platform import Platform
@@ -50,7 +50,7 @@ def act(
             case Replicate():
                 joining.replicate(step, present)
             case Failover():
-                joining.failover(step, present, cancelled)
+                handover.failover(step, present, cancelled)
             case Forget():
                 joining.forget(step, present)
             case Settle():

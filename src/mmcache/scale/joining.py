@@ -7,12 +7,9 @@ from typing import Any
 from mmcache.model.errors import ScaleError, TierError
 from mmcache.scale.observe import side_by_side
 from mmcache.scale.present import Cancelled, Present, address_of
-from mmcache.scale.steps import Assign, Failover, Forget, Meet, Replicate
+from mmcache.scale.steps import Assign, Forget, Meet, Replicate
 from mmcache.scale.strays import clear
-from mmcache.scale.talk import Command
 
-_FAILOVER_SECONDS = 10.0
-"""The server gives its own attempt up after five."""
 _LATE = frozenset({"handshake", "noaddr"})
 
 
@@ -68,28 +65,6 @@ def replicate(step: Replicate, present: Present) -> None:
     if not view.me.primary and node.ask("DBSIZE"):
         node.ask("FLUSHALL")  # left over from slots that others serve now; only an empty primary can become a replica
     node.ask("CLUSTER", "REPLICATE", primary)
-
-
-def failover(step: Failover, present: Present, cancelled: Cancelled) -> None:
-    """The replica is primary at its end. Raises `ScaleError`."""
-    node = present.contact(step.replica)
-    if not present.view(step.replica).me.primary:
-        return
-    if step.taken:
-        _unchanged(step.replica, present)
-    how: Command = ("CLUSTER", "FAILOVER", "TAKEOVER") if step.taken else ("CLUSTER", "FAILOVER")
-    node.ask(*how)
-    longest = max(_FAILOVER_SECONDS, present.access.timeout_seconds)
-    if not present.patiently(lambda: not present.view(step.replica).me.primary, cancelled, longest) and not cancelled():
-        raise ScaleError(f"{step.replica} did not take its primary's place in {longest:g} s")
-
-
-def _unchanged(replica: str, present: Present) -> None:
-    """It, and all that follow the same primary, still do: none was elected since the look. Raises `ScaleError`."""
-    primary = present.seen.nodes[replica].primary
-    for name in [other for other, node in present.seen.nodes.items() if node.primary == primary]:
-        if present.view(name).me.primary != primary:
-            raise ScaleError(f"{name} replicated {primary[:8]} when it was looked at; it will be looked at again")
 
 
 def forget(step: Forget, present: Present) -> None:

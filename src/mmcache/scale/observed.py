@@ -87,6 +87,8 @@ class NodeSeen:
     hits: int = 0
     misses: int = 0
     evicted: int = 0
+    heard_epoch: int = 0
+    """The newest that it knows of, whosever it is."""
     history: str = ""
     """Whose changes a replica has, and `offset` how many bytes of them: comparable where the history is the same."""
     offset: int = 0

@@ -12,6 +12,7 @@ from mmcache.scale.picture import Absent, Picture
 from mmcache.scale.status import Phase, Plan
 from mmcache.scale.steps import Assign, Failover
 from mmcache.scale.views import NOBODY
+from mmcache.scale.votes import is_let
 
 
 def take_over(picture: Picture, aim: Aim) -> Plan | None:
@@ -143,13 +144,14 @@ def relieve(picture: Picture, aim: Aim) -> Plan | None:
 
 
 def heir_of(picture: Picture, shard: int, among: Iterable[Member] | None = None) -> Member | None:
-    """The replica that can take over from a shard's living primary without losing a block; one that will stay first."""
+    """The replica that can take over from a shard's living primary without losing a block, and will be let; one that
+    stays first."""
     primary = picture.nodes[picture.primaries[shard].name]
     able = [
         member
         for member in followers(picture, primary.id)
         if picture.nodes[member.name].in_sync and member.ready and not member.leaving and member.shard == shard
-        if among is None or member in among
+        if (among is None or member in among) and is_let(picture, member.name)
     ]
     return min(able, key=lambda member: not member.current, default=None)
 

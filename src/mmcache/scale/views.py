@@ -71,7 +71,7 @@ def read_view(nodes: Any, known: dict[str, frozenset[int]] | None = None) -> Vie
 def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[int]]) -> NodeSeen:
     """Of the replies to CLUSTER NODES, CLUSTER INFO and INFO; `moving` stays to be asked for. See `read_view`."""
     view = read_view(nodes, known)
-    told = fields(info, "INFO")
+    told, state = fields(info, "INFO"), fields(cluster, "CLUSTER INFO")
     me = view.me
     return NodeSeen(
         id=me.id,
@@ -86,7 +86,7 @@ def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[in
         migrating=view.migrating,
         epoch=me.epoch,
         others=view.others,
-        cluster_ok=fields(cluster, "CLUSTER INFO").get("cluster_state") == "ok",
+        cluster_ok=state.get("cluster_state") == "ok",
         version=version(told),
         keys=_keys(told),
         used_bytes=_count(told, "used_memory"),
@@ -95,6 +95,7 @@ def read_node(nodes: Any, cluster: Any, info: Any, known: dict[str, frozenset[in
         hits=_count(told, "keyspace_hits"),
         misses=_count(told, "keyspace_misses"),
         evicted=_count(told, "evicted_keys"),
+        heard_epoch=whole(state.get("cluster_current_epoch", "0")),
     )
 
 
