@@ -22,6 +22,7 @@ from mmcache.lab.kubernetes.build import find
 from mmcache.lab.kubernetes.control_plane import ControlPlane, control_plane
 from mmcache.lab.kubernetes.kubelet import Kubelet, kubelet
 from mmcache.model.errors import AssetError, TierError
+from mmcache.model.event import Refused
 from mmcache.scale import binaries
 from mmcache.scale.talk import ask
 from mmcache.settings import SharedSettings
@@ -257,12 +258,16 @@ def _there(api: Api, path: str) -> bool:
 
 
 class Users:
-    """One host stores arrays, another one reads what the first has stored: what it gets must be what was stored."""
+    """One host stores arrays, another one reads what the first has stored: what it gets must be what was stored.
+
+    What the shared tier did not acknowledge counts in `refused`, not in `stored`.
+    """
 
     def __init__(self, cluster: Deployed) -> None:
         self.cluster = cluster
         self.stored: list[int] = []
         self.wrong: list[int] = []
+        self.refused = 0
         self.hits = self.misses = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -286,8 +291,12 @@ class Users:
                 for index in itertools.count():
                     if self._stop.wait(0.01):
                         return
-                    writer.put(_key(writer, index), _value(index))
+                    key = _key(writer, index)
+                    writer.put(key, _value(index))
                     writer.flush()
+                    if not _acknowledged(writer, key):
+                        self.refused += 1
+                        continue
                     self.stored.append(index)
                     found = reader.get(_key(reader, index))
                     self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
@@ -304,6 +313,11 @@ class Users:
         wrong = self.wrong + [index for index, value in there.items() if not np.array_equal(value, _value(index))]
         assert not wrong, wrong[:5]
         return len(there), len(found)
+
+
+def _acknowledged(cache: Cache, key: Any) -> bool:
+    """Whether the shared tier, which has settled, did not refuse what was just put."""
+    return not any(isinstance(one, Refused) and one.key == key for one in cache.events.recent())
 
 
 def _key(cache: Cache, index: int) -> Any:

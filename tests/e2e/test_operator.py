@@ -58,7 +58,7 @@ def test_more_shards_and_fewer_again_while_it_is_used(stage: Stage, shared: Depl
     assert len(shared.pods()) == 6
     kept, stored = users.kept()
     assert kept == stored
-    assert users.misses == 0
+    assert (users.misses, users.refused) == (0, 0)
     seen = {event["reason"] for event in stage.api.items(f"/api/v1/namespaces/{shared.namespace}/events")}
     assert {"Decided", "MoveSlots", "StopShard"} <= seen
     shared.change(maxShards=6)

@@ -95,8 +95,13 @@ def alive(auth: str | None, tls: bool) -> str:
 
 
 def leave(auth: str | None, tls: bool) -> str:
-    """Before it is ended, as when its machine is drained: a primary with slots lets a replica take its place."""
+    """Before it is ended, as when its machine is drained: a primary with slots lets a replica take its place.
+
+    A replica that was not let by most primaries asks them again after four node timeouts only, so it is to be known to
+    them first: see `mmcache.scale.votes`, which the operator decides by, who hands over as well.
+    """
     return _lines(
+        "limited=$(command -v timeout) && limited='timeout 3' || limited=",
         *_client(auth, tls),
         "exec 2>/dev/null",
         '[ -n "$cli" ] || exit 0',
@@ -106,9 +111,18 @@ def leave(auth: str | None, tls: bool) -> str:
         """serves() { nodes | awk -v id="$mine" '$1 == id && $3 ~ /master/ && NF > 8 { found = 1 } """
         """END { exit !found }'; }""",
         "serves || exit 0",
-        """heir=$(nodes | awk -v id="$mine" '$4 == id && $3 !~ /fail/ && $8 == "connected" """
-        """{ sub(/@.*/, "", $2); sub(/:[0-9]+$/, "", $2); print $2; exit }')""",
+        """host() { awk '{ sub(/@.*/, "", $2); sub(/:[0-9]+$/, "", $2); print $2 }'; }""",
+        """found=$(nodes | awk -v id="$mine" '$4 == id && $3 !~ /fail/ && $8 == "connected" { print; exit }')""",
+        'heir=$(printf "%s\\n" "$found" | host)',
         '[ -n "$heir" ] || exit 0',
+        """primaries() { nodes | awk '$3 ~ /master/ && $3 !~ /myself/ && NF > 8'; }""",
+        """knows() { ask "$1" cluster nodes | awk -v id="${found%% *}" -v of="$mine" '$1 == id && $4 == of """
+        """&& $3 !~ /fail|handshake|noaddr/ && $8 == "connected" { known = 1 } END { exit !known }'; }""",
+        # We know it, and vote, too.
+        """known() { all=$(primaries | awk 'END { print NR + 1 }'); yes=1; """
+        """for one in $(primaries | awk '$3 !~ /fail|noaddr/' | host); do knows "$one" && yes=$((yes + 1)); done; """
+        """[ $((2 * yes)) -gt "$all" ]; }""",
+        "for _ in $(seq $((${NODE_WAIT_SECONDS:-10} / 2 + 8))); do known && break; serves || exit 0; sleep 0.5; done",
         'ask "$heir" cluster failover > /dev/null',
         # It may be leaving as well, as when the whole shard is: then nobody is waited for.
         f'for _ in $(seq {_LEAVE_STEPS}); do serves || exit 0; [ "$(ask "$heir" ping)" = PONG ] || exit 0; sleep 0.5; '
@@ -122,7 +136,7 @@ def _client(auth: str | None, tls: bool) -> list[str]:
     return [
         "cli=$(command -v valkey-cli || command -v redis-cli || true)",
         *(secret if auth else ()),
-        f'ask() {{ host=$1; shift; "$cli" -h "$host" {words} "$@"; }}',
+        f'ask() {{ host=$1; shift; ${{limited-}} "$cli" -h "$host" {words} "$@"; }}',
     ]
 
 

@@ -256,3 +256,43 @@ def test_a_start_without_a_password_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the password is empty" in done.stderr
+
+
+CLIENT = """#!/bin/sh
+[ "$1 $3" = "-h -p" ] || exit 1
+host=$2; shift 4
+echo "$host $*" >> "$STAGE/said"
+case $*:$host in
+"cluster myid:"*) echo aaa ;;
+"ping:"*) echo PONG ;;
+"cluster failover:10.0.0.2") : > "$STAGE/over" ;;
+"cluster nodes:10.0.0.1")
+  [ -e "$STAGE/over" ] && slots= || slots=" 0-5460"
+  echo "aaa 10.0.0.1:6379@16379 myself,master - 0 0 1 connected$slots"
+  echo "bbb 10.0.0.2:6379@16379 slave aaa 0 0 1 connected"
+  echo "ccc 10.0.0.3:6379@16379 master - 0 0 2 connected 5461-10922"
+  echo "ddd 10.0.0.4:6379@16379 master,fail - 0 0 3 connected 10923-16383"
+  echo "eee 10.0.0.5:6379@16379 master - 0 0 0 connected" ;;
+"cluster nodes:10.0.0.3")
+  asked=$(grep -c "^10.0.0.3 cluster nodes" "$STAGE/said")
+  [ "$asked" -le "$LATE" ] && role="master -" || role="slave aaa"
+  echo "bbb 10.0.0.2:6379@16379 $role 0 0 1 connected" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("late", [0, 3, 1000])
+def test_a_primary_that_leaves_waits_until_the_others_know_its_replica(tmp_path: Path, late: int) -> None:
+    """One of the three is dead, so the other one's vote is needed. For one that never knows, nobody waits for ever."""
+    for name, text in (("valkey-cli", CLIENT), ("sleep", "#!/bin/sh\nexit 0\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": "10.0.0.1", "STAGE": str(tmp_path),
+                   "LATE": str(late), "NODE_WAIT_SECONDS": "10"}  # fmt: skip
+    subprocess.run(["/bin/sh", "-c", scripts.leave(None, False)], env=environment, check=True)
+    said = (tmp_path / "said").read_text().splitlines()
+    looks = [line for line in said if line == "10.0.0.3 cluster nodes"]
+    assert len(looks) == min(late + 1, 13)
+    assert said.count("10.0.0.2 cluster failover") == 1
+    assert said.index("10.0.0.2 cluster failover") > max(place for place, line in enumerate(said) if line in looks)
+    assert not any(line.startswith(("10.0.0.4", "10.0.0.5")) for line in said)
