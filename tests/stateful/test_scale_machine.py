@@ -5,11 +5,14 @@ After each step nothing may be lost that was there (`Steered.allowed`); left alo
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from tests.steering import Steered
 
+from mmcache.scale.observed import SLOTS
 from mmcache.scale.spec import ClusterSpec
 from mmcache.scale.status import Phase
 from mmcache.testing.cluster_model import ClusterModel
@@ -62,6 +65,15 @@ class ScaleMachine(RuleBasedStateMachine):
         for node in self.nodes:
             node.current = False
 
+    @rule(seed=NUMBER)
+    def put(self, seed: int) -> None:
+        self.steered.model.put(random.Random(seed).getrandbits(SLOTS))
+
+    @precondition(lambda self: self.nodes)
+    @rule(number=NUMBER)
+    def hear_no_changes(self, number: int) -> None:
+        self.pick(number).deaf = True
+
     @precondition(lambda self: self.nodes)
     @rule(number=NUMBER)
     def die(self, number: int) -> None:
@@ -91,7 +103,7 @@ class ScaleMachine(RuleBasedStateMachine):
     @rule()
     def all_come_back(self) -> None:
         for node in self.nodes:
-            node.hung, node.unseen, node.side = False, False, 0
+            node.hung, node.unseen, node.deaf, node.side = False, False, False, 0
 
     def teardown(self) -> None:
         self.all_come_back()

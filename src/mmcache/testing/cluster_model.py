@@ -12,12 +12,14 @@ import random
 
 from mmcache.scale.observed import SLOTS, Member, NodeSeen, Observed, Other
 from mmcache.scale.views import NOBODY
-from mmcache.testing.cluster_node import ALL, Acquaintance, ModelNode, slots_in
+from mmcache.testing.cluster_node import ALL, Acquaintance, ModelNode, mask, slots_in
 
 TIMEOUT = 3
 """Ticks of silence after which a node is doubted."""
 RESTART = 8
 """Ticks after which a platform starts a dead member again."""
+LURE = 4
+"""Ticks after which an empty newcomer at a dead primary's address fills its replicas."""
 DOUBT = frozenset({"fail", "fail?"})
 BAN = 12
 """Ticks for which an id that was forgotten is not heard of."""
@@ -77,7 +79,8 @@ class ClusterModel:
                    if known.heard and known.flags & {*DOUBT, "noaddr"}}  # fmt: skip
         return NodeSeen(node.id, node.primary, node.in_sync, slots_in(node.slots), dict(node.importing),
                         dict(node.migrating), moving and not node.primary, node.epoch, others, ok,
-                        keys=keys, used_bytes=keys * self.block_bytes, unheard_seconds=unheard,
+                        keys=keys, used_bytes=keys * self.block_bytes,
+                        heard_epoch=max(node.newest, node.epoch), unheard_seconds=unheard,
                         unlinked_seconds=self.now - node.linked if node.primary else 0.0)  # fmt: skip
 
     def _claimed(self, node: ModelNode, other: Acquaintance) -> int:
@@ -116,6 +119,13 @@ class ClusterModel:
                 if target is not None and target.alive and target.importing.get(slot) == node.id:
                     found |= target.blocks & slots & 1 << slot
         return found
+
+    def put(self, blocks: int) -> None:
+        """Clients put blocks: who serves their slots has them."""
+        for name, slots in self.truly().items():
+            node = self.nodes[name]
+            if node.runs:
+                node.blocks |= blocks & slots & node.slots & ~mask(node.migrating)
 
     def drop(self, blocks: int) -> None:
         """Clients drop blocks: who serves them, and who hears of it, has them no more."""
@@ -284,6 +294,12 @@ class ClusterModel:
             node.in_sync = linked and (node.in_sync or self.draw.random() < 0.5)
             if node.in_sync and primary is not None:
                 node.blocks, node.synced = primary.blocks, True
+            known = node.known.get(node.primary)
+            other = self._at(known) if known is not None and primary is None else None
+            found = other is not None and node.reaches(other) and not other.primary
+            node.lured = node.lured + 1 if found else 0
+            if node.lured > LURE and other is not None:  # a link is to an address, not to an id
+                node.blocks, node.linked = other.blocks, self.now
 
     def _migrate(self) -> None:
         for job in list(self.jobs):

@@ -56,6 +56,8 @@ class ModelNode:
     """It hears its primary's changes no more, though the two can talk: a full buffer, a wrong password."""
     linked: float = float("-inf")
     """The tick at which a replica last had a link to its primary."""
+    lured: int = 0
+    """For how many ticks another process has been at its primary's address, which will fill it."""
     synced: bool = False
     """A replica that has had a primary's blocks: without, its data is too old for it to be elected."""
     epoch: int = 0
