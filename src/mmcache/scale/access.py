@@ -89,11 +89,14 @@ class Contact:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
+        """It is closed then: an answer that comes late would be taken for that to a later question."""
         try:
             yield
         except TimeoutError as error:
+            self.close()
             raise ScaleError(f"{self.place}: {_named(self._told[0])} is not answered in time") from error
         except OSError as error:
+            self.close()
             raise ScaleError(f"{self.place}: {_named(self._told[0])}: {error}") from error
 
     def ask(self, *words: Word, seconds: float | None = None) -> Any:

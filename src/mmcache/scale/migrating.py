@@ -20,7 +20,9 @@ lesser evil.
 
 The move of a target that dies goes on to the replica that takes its place. Redis, and Valkey before 8, do not tell a
 replica which slots are open: where whoever moves them dies with the target, nobody knows what has gone ahead to the
-replica. That is lost, `GROUP_BYTES` or so, and discarded wherever it lies, lest it comes back when it has been dropped.
+replica; where the source dies, its replica answers for what has gone ahead as if it were not there, and who drops a
+block is told that it is gone. All that is lost, `GROUP_BYTES` or so, and discarded wherever it lies, lest it comes back
+when it has been dropped: a target's keys are believed only while the source says that the slot is open to that target.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from mmcache.scale.epochs import await_rank
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.replication import Replication
 from mmcache.scale.strays import discard, unlink
-from mmcache.scale.successor import successor
+from mmcache.scale.successor import successor, tell_owner
 from mmcache.scale.talk import Command, Word
 from mmcache.scale.views import fields, whole
 
@@ -69,21 +71,37 @@ class Sides:
         self.node_timeout_ms = _node_timeout(self.source)
         self.unsure: list[bytes] = []
         """Keys that the source has, though the target may, too."""
+        self.unwanted: list[bytes] = []
+        """Keys that were discarded at the target. A replica that missed it may take its place."""
 
     def open(self, slots: Sequence[int], inherited: Sequence[bytes] | None = None) -> None:
         """The target first, so that nobody is sent to one who does not expect him.
 
-        inherited: the target's keys came to a primary whose place it took. These the source has still, or has dropped.
+        What the target has already is discarded, unless the source says that the slot is open to it: only then is it
+        what went ahead, and has been answered for since. A target may say so of itself though it was cut off before it
+        was cleared, or restarted with keys that are not its own; and a replica of Redis that took the source's place
+        has answered for the keys that went ahead as if they were not there, also for those that clients dropped.
+
+        inherited: the target's keys came to a primary whose place it took, but for these. The source has them still, or
+        has dropped them, or that primary was not to have them.
         """
         source, target = map(self.present.chorus, self.names)
-        here, there = map(self.present.view, self.names)
+        tell_owner(slots, *self.names, self.present)
         target.insist([[("CLUSTER", "SETSLOT", slot, "IMPORTING", self.source_id)] for slot in slots])
         if inherited is None:
-            begun = {slot for slot, to in here.migrating.items() if to == self.target_id} | set(there.importing)
-            discard([slot for slot in slots if slot not in begun], self.target)
+            begun = self.present.view(self.names[0]).migrating
+            self.unwanted = discard([slot for slot in slots if begun.get(slot) != self.target_id], self.target)
         else:
+            self.unwanted = list(inherited)
             unlink(inherited, self.target)
+        if self.unwanted:  # whoever takes its place would have it still, as if it had gone ahead
+            with self.replication() as replication:
+                replication.caught_up()
         source.insist([[self._opened(slot)] for slot in slots])
+
+    def replication(self) -> Replication:
+        """Of the target."""
+        return Replication(self.present, self.names[1], self.node_timeout_ms / 1000)
 
     def remaining(self, slots: Sequence[int]) -> dict[int, list[bytes]]:
         """Some keys that the source still has, by slot. It has been told once more that the slot is open.
@@ -170,15 +188,15 @@ def migrate(slots: Sequence[int], source: str, target: str, present: Present, ca
             heir = successor(sides.names[1], source, present, cancelled, sides.node_timeout_ms / 1000)
             if heir is None or not await_rank(source, heir, present, cancelled):
                 raise
-            unsure, sides = sides.unsure, Sides(present, source, heir)
+            old, sides = sides, Sides(present, source, heir)
             left = [slot for slot in group if slot in present.view(source).me.slots]
-            sides.open(left, inherited=unsure)
+            sides.open(left, inherited=[*old.unsure, *old.unwanted])
             _carry(left, sides)
 
 
 def _carry(slots: Sequence[int], sides: Sides) -> None:
     """Open slots, with all their keys, to where they are closed."""
-    with Replication(sides.present, sides.names[1], sides.node_timeout_ms / 1000) as replication:
+    with sides.replication() as replication:
         left = slots
         while left := list(remaining := sides.remaining(left)):
             for load in _loads(remaining, sides.source):

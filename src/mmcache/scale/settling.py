@@ -13,7 +13,7 @@ from mmcache.model.errors import ScaleError
 from mmcache.scale.migrating import migrate
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.steps import Settle
-from mmcache.scale.strays import clear
+from mmcache.scale.strays import clear, discard
 from mmcache.scale.talk import Command
 from mmcache.scale.views import View
 
@@ -31,10 +31,10 @@ def settle(step: Settle, present: Present, cancelled: Cancelled) -> None:
         return
     here = present.view(step.source)
     at_target = [slot for slot in step.slots if slot in there.me.slots]
-    ahead = _ahead(at_target, step.source, here, there, present)
+    ahead = [slot for slot in at_target if there.migrating.get(slot) == here.me.id]
     done = [slot for slot in at_target if slot not in ahead]
     if done:
-        _announce(done, step.source, step.target, present, cancelled)
+        _announce(done, step.source, step.target, here, present, cancelled)
     if ahead:
         migrate(ahead, step.target, step.source, present, cancelled)
         here = present.view(step.source)
@@ -50,17 +50,9 @@ def settle(step: Settle, present: Present, cancelled: Cancelled) -> None:
     _shut([slot for slot in others if slot not in nobody], (step.source, step.target), present)
 
 
-def _ahead(slots: Sequence[int], source: str, here: View, there: View, present: Present) -> list[int]:
-    """Of slots that the target serves: those of which the source has, or may get, keys that the target has not."""
-    open_ = [slot for slot in slots if there.migrating.get(slot) == here.me.id]
-    odd = [slot for slot in slots if slot in here.importing and slot not in open_]
-    if odd:
-        counts = present.contact(source).insist([("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in odd])
-        open_ += [slot for slot, count in zip(odd, counts, strict=True) if count]
-    return sorted(open_)
-
-
-def _announce(slots: Sequence[int], source: str, target: str, present: Present, cancelled: Cancelled) -> None:
+def _announce(
+    slots: Sequence[int], source: str, target: str, here: View, present: Present, cancelled: Cancelled
+) -> None:
     """They are the target's already: whoever does not know it yet is told.
 
     The target says so only when the source has no keys left. What the source took since, because it has been replaced
@@ -74,6 +66,8 @@ def _announce(slots: Sequence[int], source: str, target: str, present: Present, 
         heard = present.patiently(lambda: not present.view(source).me.slots & set(slots), cancelled, _MOST_SECONDS)
         if not heard and not cancelled():
             raise ScaleError(f"{source} still takes slot {slots[0]} for its own, which is {target}'s")
+    # Who serves them sends nobody to the source: what has gone to it was answered for as if it were not there.
+    discard([slot for slot in slots if slot in here.importing], present.contact(source))
     _shut(slots, (source, target), present)
     present.tell_others((source, target), closing)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mmcache.model.errors import ScaleError
 from mmcache.scale.access import Contact
 from mmcache.scale.present import Present
 from mmcache.scale.talk import Command
+from mmcache.scale.views import read_view
 
 _AT_ONCE = 200
 
@@ -26,12 +28,23 @@ def clear(slots: Sequence[int], name: str, owner: str, present: Present) -> None
         chorus.tell([[("CLUSTER", "SETSLOT", slot, "STABLE")] for slot in odd])
 
 
-def discard(slots: Sequence[int], importing: Contact) -> None:
-    """At a node to which they are open, but of which nobody knows yet. Raises `ScaleError`."""
+def discard(slots: Sequence[int], importing: Contact) -> list[bytes]:
+    """At a node to which they are open, but of which nobody knows yet; what was there.
+
+    It looks again before each bite whose the slot is: whoever slept in between may find that another has brought the
+    move to its end. Raises `ScaleError`.
+    """
     counts = importing.insist([("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in slots]) if slots else []
-    for slot, count in zip(slots, counts, strict=True):
-        while count and (keys := importing.ask("CLUSTER", "GETKEYSINSLOT", slot, _AT_ONCE)):
+    odd = [slot for slot, count in zip(slots, counts, strict=True) if count]
+    found: list[bytes] = []
+    for slot in odd:
+        while keys := importing.ask("CLUSTER", "GETKEYSINSLOT", slot, _AT_ONCE):
+            view = read_view(importing.ask("CLUSTER", "NODES"))
+            if slot in view.me.slots or slot not in view.importing:
+                raise ScaleError(f"{importing.place}: slot {slot} is not being given to it any more")
             unlink(keys, importing)
+            found += keys
+    return found
 
 
 def unlink(keys: Sequence[bytes], importing: Contact) -> None:
