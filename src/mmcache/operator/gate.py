@@ -2,7 +2,8 @@
 
 A node that has just started answers, but it is empty. If it counted as ready, whoever drains one machine after another
 would be allowed to take away the only node that has a shard's blocks. So pods have a readiness gate, which we open: for
-a primary with slots, for a replica that has everything. Budgets of disruptions and the clients' Service heed it; we do
+a primary with slots, for a replica that has everything and that its primary and most others know for one, as they have
+to when it is to take its primary's place. Budgets of disruptions and the clients' Service heed it; we do
 not, for what we do makes a pod ready. While nobody looks, a new pod is not ready, which is safe.
 """
 
@@ -12,23 +13,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmcache.operator.names import GROUP
-from mmcache.scale.observed import NodeSeen, Observed
+from mmcache.scale.observed import Observed
+from mmcache.scale.picture import Picture
+from mmcache.scale.votes import is_known
 
 CONDITION = f"{GROUP}/in-sync"
 
 
 def holding(seen: Observed) -> dict[str, bool]:
     """By member that has an address and stays: whether it is worth something. In a cluster that begins, all are."""
-    begins = not any(node.slots for node in seen.nodes.values())
+    begins, picture = not any(node.slots for node in seen.nodes.values()), Picture(seen)
     return {
-        member.name: (node := seen.nodes.get(member.name)) is not None and (begins or _holds(node))
+        member.name: member.name in picture.nodes and (begins or _holds(picture, member.name))
         for member in seen.members
         if member.host and not member.leaving
     }
 
 
-def _holds(node: NodeSeen) -> bool:
-    return bool(node.in_sync) if node.primary else bool(node.slots)
+def _holds(picture: Picture, name: str) -> bool:
+    node = picture.nodes[name]
+    return node.in_sync and is_known(picture, name) if node.primary else bool(node.slots)
 
 
 def told(pod: Mapping[str, Any]) -> bool | None:

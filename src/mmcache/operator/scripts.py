@@ -112,17 +112,20 @@ def leave(auth: str | None, tls: bool) -> str:
         """END { exit !found }'; }""",
         "serves || exit 0",
         """host() { awk '{ sub(/@.*/, "", $2); sub(/:[0-9]+$/, "", $2); print $2 }'; }""",
-        """found=$(nodes | awk -v id="$mine" '$4 == id && $3 !~ /fail/ && $8 == "connected" { print; exit }')""",
-        'heir=$(printf "%s\\n" "$found" | host)',
-        '[ -n "$heir" ] || exit 0',
+        """replica() { nodes | awk -v id="$mine" '$4 == id && $3 !~ /fail/ && $8 == "connected" { print; exit }'; }""",
         """primaries() { nodes | awk '$3 ~ /master/ && $3 !~ /myself/ && NF > 8'; }""",
         """knows() { ask "$1" cluster nodes | awk -v id="${found%% *}" -v of="$mine" '$1 == id && $4 == of """
         """&& $3 !~ /fail|handshake|noaddr/ && $8 == "connected" { known = 1 } END { exit !known }'; }""",
         # We know it, and vote, too.
-        """known() { all=$(primaries | awk 'END { print NR + 1 }'); yes=1; """
+        """known() { found=$(replica); [ -n "$found" ] || return 1; """
+        """all=$(primaries | awk 'END { print NR + 1 }'); yes=1; """
         """for one in $(primaries | awk '$3 !~ /fail|noaddr/' | host); do knows "$one" && yes=$((yes + 1)); done; """
         """[ $((2 * yes)) -gt "$all" ]; }""",
-        "for _ in $(seq $((${NODE_WAIT_SECONDS:-10} / 2 + 8))); do known && break; serves || exit 0; sleep 0.5; done",
+        # It may have a replica that it does not know for one yet, or none.
+        """for _ in $(seq $((${NODE_WAIT_SECONDS:-10} / 2 + 8))); do known && break; serves || exit 0; """
+        """case $(ask "$POD_IP" info replication) in *connected_slaves:0*) exit 0 ;; esac; sleep 0.5; done""",
+        'heir=$(printf "%s\\n" "$found" | host)',
+        '[ -n "$heir" ] || exit 0',
         'ask "$heir" cluster failover > /dev/null',
         # It may be leaving as well, as when the whole shard is: then nobody is waited for.
         f'for _ in $(seq {_LEAVE_STEPS}); do serves || exit 0; [ "$(ask "$heir" ping)" = PONG ] || exit 0; sleep 0.5; '

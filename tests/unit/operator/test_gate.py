@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +12,18 @@ from tests.unit.operator.wishes import wish
 from mmcache.operator import gate
 from mmcache.operator.api import PODS
 from mmcache.operator.platform import KubernetesPlatform
-from mmcache.scale.observed import Member, NodeSeen, Observed
+from mmcache.scale.observed import Member, NodeSeen, Observed, Other
 
 NS, NOW = "inference", "2026-01-01T00:00:00Z"
 SLOTS = frozenset({1, 2})
 
 
-def seen(**nodes: NodeSeen) -> Observed:
-    """Members `a` = 0-0, `b` = 0-1."""
+def seen(known: bool = True, /, **nodes: NodeSeen) -> Observed:
+    """Members `a` = 0-0, `b` = 0-1. known: they have heard whose replica `b` is."""
     names = {"a": "0-0", "b": "0-1"}
+    lines = {node.id: Other(node.id, "10.0.0.1", 6379, frozenset(), node.primary if known else "", True, 1, node.slots)
+             for node in nodes.values()}  # fmt: skip
+    nodes = {name: replace(node, others=lines) for name, node in nodes.items()}
     members = (Member(0, 0, "10.0.0.1", 6379, ready=True), Member(0, 1, "10.0.0.2", 6379, ready=True))
     return Observed(members, {names[name]: node for name, node in nodes.items()})
 
@@ -40,6 +44,12 @@ def test_a_pod_counts_when_it_holds_its_shards_blocks(
     nodes: dict[str, NodeSeen], holds: tuple[bool, bool]
 ) -> None:  # fmt: skip
     assert gate.holding(seen(**nodes)) == dict(zip(("0-0", "0-1"), holds, strict=True))
+
+
+def test_a_replica_that_its_primary_does_not_know_yet_does_not_count() -> None:
+    """Else its primary might be drained, and could not hand over."""
+    look = seen(False, a=NodeSeen("1", slots=SLOTS), b=NodeSeen("2", "1"))
+    assert gate.holding(look) == {"0-0": True, "0-1": False}
 
 
 def test_who_leaves_or_has_no_address_is_not_told_of() -> None:

@@ -265,11 +265,13 @@ echo "$host $*" >> "$STAGE/said"
 case $*:$host in
 "cluster myid:"*) echo aaa ;;
 "ping:"*) echo PONG ;;
+"info replication:"*) printf 'role:master\\r\\nconnected_slaves:%s\\r\\n' "$LINKED" ;;
 "cluster failover:10.0.0.2") : > "$STAGE/over" ;;
 "cluster nodes:10.0.0.1")
   [ -e "$STAGE/over" ] && slots= || slots=" 0-5460"
   echo "aaa 10.0.0.1:6379@16379 myself,master - 0 0 1 connected$slots"
-  echo "bbb 10.0.0.2:6379@16379 slave aaa 0 0 1 connected"
+  looks=$(grep -c "^10.0.0.1 cluster nodes" "$STAGE/said")
+  [ "$looks" -le "$UNKNOWN" ] || echo "bbb 10.0.0.2:6379@16379 slave aaa 0 0 1 connected"
   echo "ccc 10.0.0.3:6379@16379 master - 0 0 2 connected 5461-10922"
   echo "ddd 10.0.0.4:6379@16379 master,fail - 0 0 3 connected 10923-16383"
   echo "eee 10.0.0.5:6379@16379 master - 0 0 0 connected" ;;
@@ -281,18 +283,36 @@ esac
 """
 
 
-@pytest.mark.parametrize("late", [0, 3, 1000])
-def test_a_primary_that_leaves_waits_until_the_others_know_its_replica(tmp_path: Path, late: int) -> None:
-    """One of the three is dead, so the other one's vote is needed. For one that never knows, nobody waits for ever."""
+def left(tmp_path: Path, late: int, unknown: int = 0, linked: int = 1) -> list[str]:
+    """What the script told whom. late, unknown: looks of another and of the primary that show no replica."""
     for name, text in (("valkey-cli", CLIENT), ("sleep", "#!/bin/sh\nexit 0\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": "10.0.0.1", "STAGE": str(tmp_path),
-                   "LATE": str(late), "NODE_WAIT_SECONDS": "10"}  # fmt: skip
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": "10.0.0.1", "STAGE": str(tmp_path), "NODE_WAIT_SECONDS": "10",
+        "LATE": str(late), "UNKNOWN": str(unknown), "LINKED": str(linked),
+    }  # fmt: skip
     subprocess.run(["/bin/sh", "-c", scripts.leave(None, False)], env=environment, check=True)
-    said = (tmp_path / "said").read_text().splitlines()
+    return (tmp_path / "said").read_text().splitlines()
+
+
+@pytest.mark.parametrize("late", [0, 3, 1000])
+def test_a_primary_that_leaves_waits_until_the_others_know_its_replica(tmp_path: Path, late: int) -> None:
+    """One of the three is dead, so the other one's vote is needed. For one that never knows, nobody waits for ever."""
+    said = left(tmp_path, late)
     looks = [line for line in said if line == "10.0.0.3 cluster nodes"]
     assert len(looks) == min(late + 1, 13)
     assert said.count("10.0.0.2 cluster failover") == 1
     assert said.index("10.0.0.2 cluster failover") > max(place for place, line in enumerate(said) if line in looks)
     assert not any(line.startswith(("10.0.0.4", "10.0.0.5")) for line in said)
+
+
+def test_a_primary_that_leaves_waits_until_it_knows_its_own_replica(tmp_path: Path) -> None:
+    """A replica is linked before the nodes have told each other whose it is: drained then, its shard served nothing."""
+    assert "10.0.0.2 cluster failover" in left(tmp_path, 0, unknown=6)
+
+
+def test_a_primary_without_a_replica_leaves_at_once(tmp_path: Path) -> None:
+    said = left(tmp_path, 0, unknown=1000, linked=0)
+    assert said.count("10.0.0.1 info replication") == 1
+    assert "10.0.0.2 cluster failover" not in said

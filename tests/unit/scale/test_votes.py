@@ -8,7 +8,9 @@ import pytest
 from tests.scenes import Scene, id_of
 
 from mmcache.scale.observed import SLOTS
+from mmcache.scale.picture import Picture
 from mmcache.scale.steps import Failover, Replace
+from mmcache.scale.votes import is_known, is_let
 
 HEIR, PRIMARY = id_of("0-1"), id_of("0-0")
 
@@ -79,6 +81,19 @@ def test_who_holds_its_slots_for_anothers_does_not_vote() -> None:
     for name in ("1-0", "2-0"):
         scene.views[name, PRIMARY] = {"slots": scene.nodes["0-0"].slots - few}
     assert scene.plan().step is None
+
+
+def test_one_is_known_whatever_slots_and_epochs_are_on_their_way() -> None:
+    scene = upgraded()
+    scene.node("1-0", heard_epoch=7)
+    scene.node("2-0", heard_epoch=7)
+    scene.views["0-1", PRIMARY] = {"epoch": 0}
+    picture = Picture(scene.seen())
+    assert (is_known(picture, "0-1"), is_let(picture, "0-1")) == (True, False)
+    scene.views["0-0", HEIR] = {"primary": ""}
+    assert not is_known(Picture(scene.seen()), "0-1")
+    scene.silence("0-0")
+    assert not is_known(Picture(scene.seen()), "0-1")
 
 
 def test_another_replica_goes_first_that_is_let() -> None:
