@@ -29,8 +29,8 @@ _BLOCK = 100
 """Ports that one process has for itself: whom it gave one may not listen yet, or be down for a while."""
 _given: set[int] = set()
 """To servers of this process."""
-_blocks: dict[int, tuple[int, socket.socket]] = {}
-"""First port of a block that is ours → the process that claimed it, and what shows others that it did."""
+_blocks: dict[int, tuple[int, int]] = {}
+"""First port of a block that is ours → the process that claimed it, and the open socket that shows others that it did."""
 
 
 @dataclass
@@ -203,7 +203,7 @@ def _ours() -> Iterator[int]:
     yield from random.SystemRandom().sample(_PORTS, len(_PORTS))  # rather another's than none
 
 
-def _claimed(first: int) -> socket.socket | None:
+def _claimed(first: int) -> int | None:
     """A name that only one process can have, and that goes with it: of an abstract socket, where there are such."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -212,7 +212,7 @@ def _claimed(first: int) -> socket.socket | None:
     except OSError:
         claim.close()
         return None
-    return claim
+    return claim.detach()  # a socket that is still open at the end would be warned of
 
 
 def _free(host: str, port: int) -> bool:
