@@ -30,7 +30,7 @@ _BLOCK = 100
 _given: set[int] = set()
 """To servers of this process."""
 _blocks: dict[int, tuple[int, int]] = {}
-"""First port of a block that is ours → the process that claimed it, and the open socket that shows others that it did."""
+"""First port of a block that is ours → the process that claimed it, and its open socket that shows it to others."""
 
 
 @dataclass
