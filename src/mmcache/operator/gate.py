@@ -54,6 +54,7 @@ def runs(pod: Mapping[str, Any]) -> bool:
 def condition(holds: bool, uid: str, now: str) -> dict[str, Any]:
     """A change of a pod's status, and of no other pod's of that name. now: RFC 3339."""
     said = {"type": CONDITION, "status": "True" if holds else "False", "lastTransitionTime": now,
-            "reason": "InSync" if holds else "Empty",
-            "message": "it has its shard's blocks" if holds else "it has not got its shard's blocks yet"}  # fmt: skip
+            "reason": "InSync" if holds else "NotInSync",
+            "message": "it has its shard's blocks" if holds else
+            "it has not got its shard's blocks yet, or its primary and most others do not know it yet"}  # fmt: skip
     return {"metadata": {"uid": uid}, "status": {"conditions": [said]}}

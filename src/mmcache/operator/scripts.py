@@ -1,7 +1,7 @@
 """What runs in a node's container: how it starts, whether it answers, how it leaves.
 
-Plain `sh` with `cat`, `od`, `sed`, `tr`, `awk` and `sha256sum`, which Debian's and Alpine's images have. The
-server reads secrets from a file in the pod's own memory: they are on no command line.
+Plain `sh` with `cat`, `date`, `od`, `sed`, `seq`, `tr`, `awk` and `sha256sum`, which Debian's and Alpine's images have.
+The server reads secrets from a file in the pod's own memory: they are on no command line.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ AGAIN_SECONDS = 15
 its pod begins to fill a replica, should it ever be a primary."""
 
 _LEAVE_STEPS = 40
+_KNOWN_SECONDS = 30
+"""Whoever asks nodes that are gone waits for each of them: with the steps above, less than a pod is given to end."""
 
 
 def start(auth: str | None, tls: bool) -> str:
@@ -112,17 +114,22 @@ def leave(auth: str | None, tls: bool) -> str:
         """END { exit !found }'; }""",
         "serves || exit 0",
         """host() { awk '{ sub(/@.*/, "", $2); sub(/:[0-9]+$/, "", $2); print $2 }'; }""",
-        """replica() { nodes | awk -v id="$mine" '$4 == id && $3 !~ /fail/ && $8 == "connected" { print; exit }'; }""",
+        # `nofailover` is no failure.
+        """replica() { nodes | awk -v id="$mine" '$4 == id && ("," $3) !~ /,fail/ && $8 == "connected" """
+        """{ print; exit }'; }""",
         """primaries() { nodes | awk '$3 ~ /master/ && $3 !~ /myself/ && NF > 8'; }""",
         """knows() { ask "$1" cluster nodes | awk -v id="${found%% *}" -v of="$mine" '$1 == id && $4 == of """
-        """&& $3 !~ /fail|handshake|noaddr/ && $8 == "connected" { known = 1 } END { exit !known }'; }""",
+        """&& ("," $3) !~ /,fail|handshake|noaddr/ && $8 == "connected" { known = 1 } END { exit !known }'; }""",
+        f"end=$(($(date +%s) + {_KNOWN_SECONDS}))",
+        """late() { [ "$(date +%s)" -ge "$end" ]; }""",
         # We know it, and vote, too.
         """known() { found=$(replica); [ -n "$found" ] || return 1; """
         """all=$(primaries | awk 'END { print NR + 1 }'); yes=1; """
-        """for one in $(primaries | awk '$3 !~ /fail|noaddr/' | host); do knows "$one" && yes=$((yes + 1)); done; """
+        """for one in $(primaries | awk '("," $3) !~ /,fail|noaddr/' | host); do """
+        """[ $((2 * yes)) -gt "$all" ] || late && break; knows "$one" && yes=$((yes + 1)); done; """
         """[ $((2 * yes)) -gt "$all" ]; }""",
         # It may have a replica that it does not know for one yet, or none.
-        """for _ in $(seq $((${NODE_WAIT_SECONDS:-10} / 2 + 8))); do known && break; serves || exit 0; """
+        """for _ in $(seq $((${NODE_WAIT_SECONDS:-10} / 2 + 8))); do known || late && break; serves || exit 0; """
         """case $(ask "$POD_IP" info replication) in *connected_slaves:0*) exit 0 ;; esac; sleep 0.5; done""",
         'heir=$(printf "%s\\n" "$found" | host)',
         '[ -n "$heir" ] || exit 0',

@@ -271,7 +271,7 @@ case $*:$host in
   [ -e "$STAGE/over" ] && slots= || slots=" 0-5460"
   echo "aaa 10.0.0.1:6379@16379 myself,master - 0 0 1 connected$slots"
   looks=$(grep -c "^10.0.0.1 cluster nodes" "$STAGE/said")
-  [ "$looks" -le "$UNKNOWN" ] || echo "bbb 10.0.0.2:6379@16379 slave aaa 0 0 1 connected"
+  [ "$looks" -le "$UNKNOWN" ] || echo "bbb 10.0.0.2:6379@16379 slave,nofailover aaa 0 0 1 connected"
   echo "ccc 10.0.0.3:6379@16379 master - 0 0 2 connected 5461-10922"
   echo "ddd 10.0.0.4:6379@16379 master,fail - 0 0 3 connected 10923-16383"
   echo "eee 10.0.0.5:6379@16379 master - 0 0 0 connected" ;;
@@ -283,14 +283,21 @@ esac
 """
 
 
-def left(tmp_path: Path, late: int, unknown: int = 0, linked: int = 1) -> list[str]:
-    """What the script told whom. late, unknown: looks of another and of the primary that show no replica."""
-    for name, text in (("valkey-cli", CLIENT), ("sleep", "#!/bin/sh\nexit 0\n")):
+CLOCK = """#!/bin/sh
+echo >> "$STAGE/ticks"
+echo $((1000000000 + TICK * $(wc -l < "$STAGE/ticks")))
+"""
+
+
+def left(tmp_path: Path, late: int, unknown: int = 0, linked: int = 1, tick: int = 0) -> list[str]:
+    """What the script told whom. late, unknown: looks of another and of the primary that show no replica. tick: seconds
+    that pass between two looks at the clock."""
+    for name, text in (("valkey-cli", CLIENT), ("sleep", "#!/bin/sh\nexit 0\n"), ("date", CLOCK)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     environment = {
         "PATH": f"{tmp_path}:/usr/bin:/bin", "POD_IP": "10.0.0.1", "STAGE": str(tmp_path), "NODE_WAIT_SECONDS": "10",
-        "LATE": str(late), "UNKNOWN": str(unknown), "LINKED": str(linked),
+        "LATE": str(late), "UNKNOWN": str(unknown), "LINKED": str(linked), "TICK": str(tick),
     }  # fmt: skip
     subprocess.run(["/bin/sh", "-c", scripts.leave(None, False)], env=environment, check=True)
     return (tmp_path / "said").read_text().splitlines()
@@ -310,6 +317,13 @@ def test_a_primary_that_leaves_waits_until_the_others_know_its_replica(tmp_path:
 def test_a_primary_that_leaves_waits_until_it_knows_its_own_replica(tmp_path: Path) -> None:
     """A replica is linked before the nodes have told each other whose it is: drained then, its shard served nothing."""
     assert "10.0.0.2 cluster failover" in left(tmp_path, 0, unknown=6)
+
+
+def test_a_primary_that_leaves_waits_for_no_longer_than_it_may(tmp_path: Path) -> None:
+    """Others that are gone are waited for, each of them, until it knows that they are."""
+    said = left(tmp_path, 1000, tick=4)
+    assert said.count("10.0.0.3 cluster nodes") == 4
+    assert said.count("10.0.0.2 cluster failover") == 1
 
 
 def test_a_primary_without_a_replica_leaves_at_once(tmp_path: Path) -> None:
