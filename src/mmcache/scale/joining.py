@@ -40,9 +40,10 @@ def assign(step: Assign, present: Present) -> None:
             raise ScaleError(f"slot {min(mine)} is served by {name}")
         taken += sorted(mine)
         free -= mine
-    # What is left over at it of these slots may have been dropped since.
-    if (given := sorted({*taken, *free})) and (witness := next((id_ for id_ in view.others if id_ != view.me.id), "")):
-        clear(given, step.member, witness, present)
+    # What is left over at it of these slots may have been dropped since. Servers from 7 on import from primaries only.
+    others = [other for other in view.others.values() if other.id != view.me.id]
+    if (given := sorted({*taken, *free})) and others:
+        clear(given, step.member, min(others, key=lambda other: "master" not in other.flags).id, present)
     if taken:  # its owner is gone, but not forgotten
         node.insist([("CLUSTER", "SETSLOT", slot, "NODE", view.me.id) for slot in taken])
     if free:
