@@ -43,9 +43,11 @@ def failover(step: Failover, present: Present, cancelled: Cancelled) -> None:
     # It has asked for votes, for which it took a new epoch, and has too few. It asks again after four times the node
     # timeout; whoever makes it try sooner stops the writes of its clients for nothing.
     rest = max(0.0, min(_MOST_SECONDS, 4 * _node_timeout_seconds(node) + 1.0) - _ATTEMPT_SECONDS)
-    if present.patiently(lambda: _over(step.replica, present), cancelled, rest) and _taken(step.replica, present):
+    over = present.patiently(lambda: _over(step.replica, present), cancelled, rest)
+    if over and _taken(step.replica, present):
         return
-    raise ScaleError(f"{told}: too few of the primaries voted for it; it can ask them again now")
+    again = ", and its primary is none any more, or gone" if over else "; it can ask them again now"
+    raise ScaleError(f"{told}: too few of the primaries voted for it{'' if cancelled() else again}")
 
 
 def _taken(replica: str, present: Present) -> bool:

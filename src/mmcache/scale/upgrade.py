@@ -39,7 +39,8 @@ def upgrade(picture: Picture, aim: Aim) -> Plan | None:
         return do(
             Phase.UPGRADING, Failover(heir.name), "HandingOver", f"{heir.name} takes over from {primary.name}; {told}"
         )
-    return wait(Phase.UPGRADING, "Synchronizing", f"no replica of {primary.name} can take over yet; {told}")
+    why = "it needs all blocks, and to be known to most primaries for a replica"
+    return wait(Phase.UPGRADING, "Synchronizing", f"no replica of {primary.name} can take over yet: {why}; {told}")
 
 
 def vacate(picture: Picture, aim: Aim) -> Plan | None:

@@ -115,7 +115,7 @@ def test_votes_that_come_late_count() -> None:
 
 def test_nobody_rests_when_the_primary_dies() -> None:
     stand = Stand(asked, dead)
-    with pytest.raises(ScaleError):
+    with pytest.raises(ScaleError, match="its primary is none any more, or gone"):
         done(stand)
     assert stand.told == [("CLUSTER", "FAILOVER")]
 
