@@ -11,6 +11,9 @@ from typing import Any
 from mmcache.model.errors import ScaleError, TierError
 from mmcache.scale.talk import Command, Wire, Word
 
+_NODE_TIMEOUT_MS = 15_000
+"""The default of the servers."""
+
 MOST_BYTES = 64 << 20
 """Of the replies to one call: a node that sends more is not believed."""
 
@@ -114,6 +117,12 @@ class Contact:
         """Raises `ScaleError` when this command's reply is an error."""
         if isinstance(reply, TierError):
             raise ScaleError(f"{self.place}: {_named(words)}: {reply}") from reply
+
+    def node_timeout_ms(self) -> int:
+        """After which silent nodes are called dead; the servers' default where it does not say. Raises `ScaleError`."""
+        (reply,) = self.tell([("CONFIG", "GET", "cluster-node-timeout")])
+        told = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
+        return int(told) if isinstance(told, bytes) and told.isdigit() and len(told) < 10 else _NODE_TIMEOUT_MS
 
     def close(self) -> None:
         """End it."""

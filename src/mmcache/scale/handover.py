@@ -7,16 +7,12 @@ asks nobody, waits for nothing and is only for a primary that is gone; one that 
 from __future__ import annotations
 
 from mmcache.model.errors import ScaleError
-from mmcache.scale.access import Contact
 from mmcache.scale.epochs import read_epochs
 from mmcache.scale.present import Cancelled, Present
 from mmcache.scale.steps import Failover
-from mmcache.scale.views import whole
 
 _ATTEMPT_SECONDS = 6.0
 """The server gives its own attempt up after five (`cluster-manual-failover-timeout`), whatever the node timeout is."""
-_NODE_TIMEOUT_SECONDS = 15.0
-"""Where a server does not say: its default."""
 _MOST_SECONDS = 60.0
 """For a replica that was not let: whatever else is to be done waits, too."""
 
@@ -42,7 +38,7 @@ def failover(step: Failover, present: Present, cancelled: Cancelled) -> None:
         raise ScaleError(f"{told}: its primary does not know it yet, or it has not caught up")
     # It has asked for votes, for which it took a new epoch, and has too few. It asks again after four times the node
     # timeout; whoever makes it try sooner stops the writes of its clients for nothing.
-    rest = max(0.0, min(_MOST_SECONDS, 4 * _node_timeout_seconds(node) + 1.0) - _ATTEMPT_SECONDS)
+    rest = max(0.0, min(_MOST_SECONDS, 4 * node.node_timeout_ms() / 1000 + 1.0) - _ATTEMPT_SECONDS)
     over = present.patiently(lambda: _over(step.replica, present), cancelled, rest)
     if over and _taken(step.replica, present):
         return
@@ -71,12 +67,3 @@ def _over(replica: str, present: Present) -> bool:
         return bool(present.view(primary).me.primary)
     except ScaleError:
         return True
-
-
-def _node_timeout_seconds(node: Contact) -> float:
-    (reply,) = node.tell([("CONFIG", "GET", "cluster-node-timeout")])
-    told = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
-    try:
-        return whole(told.decode()) / 1000 if isinstance(told, bytes) else _NODE_TIMEOUT_SECONDS
-    except (ScaleError, UnicodeError):
-        return _NODE_TIMEOUT_SECONDS

@@ -50,7 +50,6 @@ GROUP_SLOTS = 64
 GROUP_BYTES = 8 << 20
 """…and if they are not, so many bytes: what has begun is brought to its end before `cancelled` is heard."""
 _ATTEMPTS = 3
-_NODE_TIMEOUT_MS = 15_000
 _BYTES_A_MS = 10_000
 """That a slow network still brings over."""
 
@@ -68,7 +67,7 @@ class Sides:
         # As the source itself finds it: another network than ours may lie between them.
         self.place: tuple[Word, ...] = (found.host, found.port) if found and known else (member.host, member.port)
         self.login = present.access.migrating()
-        self.node_timeout_ms = _node_timeout(self.source)
+        self.node_timeout_ms = self.source.node_timeout_ms()
         self.unsure: list[bytes] = []
         """Keys that the source has, though the target may, too."""
         self.unwanted: list[bytes] = []
@@ -258,9 +257,3 @@ def _mean_bytes(source: Contact) -> int:
     keys, info = source.insist([("DBSIZE",), ("INFO", "memory")])
     used = whole(fields(info, "INFO").get("used_memory", ""))
     return used // max(1, keys) if isinstance(keys, int) else LOAD_BYTES
-
-
-def _node_timeout(source: Contact) -> int:
-    (reply,) = source.tell([("CONFIG", "GET", "cluster-node-timeout")])
-    told = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
-    return int(told) if isinstance(told, bytes) and told.isdigit() and len(told) < 10 else _NODE_TIMEOUT_MS

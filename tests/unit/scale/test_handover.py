@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mmcache.model.errors import ScaleError
-from mmcache.scale.access import Access
+from mmcache.scale.access import Access, Contact
 from mmcache.scale.controller import never
 from mmcache.scale.handover import failover
 from mmcache.scale.observed import Member, NodeSeen, Observed
@@ -45,6 +45,9 @@ class Stand:
 
     def tell(self, commands: Any) -> list[Any]:
         return [[b"cluster-node-timeout", self.timeout]]
+
+    def node_timeout_ms(self) -> int:
+        return Contact.node_timeout_ms(cast(Contact, self))
 
     def named(self, id_: str) -> str | None:
         return next((name for name, one in IDS.items() if one == id_), None)
