@@ -13,7 +13,8 @@ from tests.scale_stage import REDIS_7, VALKEY, Stage, client, fill, held, keys_i
 
 from mmcache.lab.servers import Node, slot_of
 from mmcache.model.errors import ScaleError
-from mmcache.scale import migrating, resharding
+from mmcache.scale import resharding
+from mmcache.scale.access import Contact
 from mmcache.scale.migrating import Sides
 from mmcache.scale.present import Present
 from mmcache.scale.replication import Replication
@@ -75,7 +76,7 @@ def moving(stage: Stage, slots: Sequence[int]) -> tuple[threading.Thread, list[S
 
 def never_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica is waited for as long as a test may take."""
-    monkeypatch.setattr(migrating, "_node_timeout", lambda source: _LONG_MS)
+    monkeypatch.setattr(Contact, "node_timeout_ms", lambda self: _LONG_MS)
 
 
 @servers
