@@ -43,7 +43,7 @@ def test_a_process_takes_its_turn_and_its_spans_arrive() -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
     with receiver() as otlp, Process("on-100%", otlp) as process:
         process.ready()
-        for way in WAYS:
-            assert process.turn(way, 0.01).hits > 0
-        assert process.turn("text", 0.01).made > 0
+        turns = [process.turn(way, 0.01) for way in WAYS]
+        assert all(turn.hits > 0 for turn in turns)
+        assert any(turn.made for turn in turns)  # not all: so many spans a second are made, and no more
         assert process.turn("report", 0.0).cpu > 0
